@@ -1,0 +1,7 @@
+"""`python -m avbench`."""
+
+from __future__ import annotations
+
+from avbench.cli import main
+
+main()

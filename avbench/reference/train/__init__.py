@@ -1,0 +1,1 @@
+"""Rebuild the shipped model pair from the standard library's own text."""
