@@ -34,12 +34,6 @@ class NotComparableError(AvbenchError):
     exit_code = 3
 
 
-class SloError(AvbenchError):
-    """No arm meets the limits that were asked for."""
-
-    exit_code = 4
-
-
 class CellsFailedError(AvbenchError):
     """The sweep ended, but some cells failed; what was measured is kept."""
 

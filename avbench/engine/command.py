@@ -82,7 +82,7 @@ def _speculative(spec: SweepSpec, arm: Arm) -> SpeculativeConfig | None:
 
 
 def _environment(spec: SweepSpec, arm: Arm, trace_dir: Path | None) -> dict[str, str]:
-    # One OpenMP thread: two beside a busy neighbour slowed engine steps 20-100 times on a 2-core machine.
+    # One OpenMP thread: two wait for each other at every product, which a busy neighbour makes dear.
     env = {"OMP_NUM_THREADS": "1", **spec.engine.env}
     if trace_dir is not None:
         env["AVBENCH_TRACE_DIR"] = str(trace_dir.resolve())

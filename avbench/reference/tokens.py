@@ -41,11 +41,6 @@ class ModelTokenizer:
         """Ids of `text`; `special` adds what the tokenizer's post-processor puts round it (a begin token)."""
         return tuple(self._tokenizer.encode(text, add_special_tokens=special).ids)
 
-    @property
-    def has_template(self) -> bool:
-        """Whether the checkpoint brings a chat template."""
-        return self._template is not None
-
     def render(self, messages: list[dict[str, Any]]) -> str:
         """The prompt text of a conversation, ready for the answer. Raises ValueError when the template refuses it."""
         if self._template is None:

@@ -22,7 +22,7 @@ from avbench.reference.speculation import Adaptive, PlainDecoding, Speculation, 
 from avbench.reference.trace import Trace
 
 LENGTH = 64
-torch.set_num_threads(1)  # two threads beside a busy neighbour are 20-100 times slower
+torch.set_num_threads(1)  # two threads beside a busy neighbour are many times slower
 
 
 def write_pair(
