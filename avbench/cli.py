@@ -165,6 +165,39 @@ def pick(
         )
 
 
+@app.command()
+def study(
+    labels: Annotated[
+        list[Path],
+        typer.Argument(metavar="LABELS...", help="Parquet files, folders of them, server or results folders."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Also write one self-contained HTML page.")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write every figure, for programs.")
+    ] = None,
+) -> None:
+    """Study labelled drafts: which feature, which fit, how it compares with a confidence head."""
+    from rich.console import Console
+
+    from avbench.analysis.study.load import load_labels
+    from avbench.analysis.study.study import make_study
+    from avbench.report.study_tables import render_study
+
+    talk = Console(stderr=True, highlight=False)
+    found = make_study(load_labels(labels), say=lambda text: talk.print(f"{text} ...", style="dim"))
+    _print(render_study(found))
+    if out is not None:
+        from avbench.report.study_page import write_study
+
+        typer.echo(f"page:    {write_study(found, out)}", err=True)
+    if json_file is not None:
+        from avbench.report.study_json import write_json
+
+        typer.echo(f"figures: {write_json(found, json_file)}", err=True)
+
+
 class SweepInterruptedError(AvbenchError):
     """Ctrl-C or SIGTERM; the server is down."""
 

@@ -219,3 +219,12 @@ def make_results(root: Path = Path("results/toy"), **sweep: Any) -> Results:
     """Results of `make_measurements` without any file on disk."""
     shape = {key: sweep[key] for key in ("arms", "workloads", "concurrencies", "passes") if key in sweep}
     return results_of(root, make_manifest(**shape), make_measurements(**sweep))
+
+
+def make_emulated(root: Path = Path("results/toy"), **sweep: Any) -> Results:
+    """The same as if every step had lasted what the cost table `toy table` says."""
+    shape = {key: sweep[key] for key in ("arms", "workloads", "concurrencies", "passes") if key in sweep}
+    manifest = make_manifest(**shape, costs={"name": "toy table", "notes": ["drafting is free"]})
+    manifest["spec"]["engine"] |= {"clock": "emulated", "costs": "toy.json"}
+    cells = [dataclasses.replace(cell, clock="emulated") for cell in make_measurements(**sweep)]
+    return results_of(root, manifest, cells)

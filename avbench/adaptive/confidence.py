@@ -55,3 +55,16 @@ class FixedConfidence:
     def step(self, slots: Slots, num_sampled: NDArray[Any], num_rejected: NDArray[Any]) -> Refit | None:
         """Learn nothing."""
         return None
+
+
+class HeadConfidence:
+    """Believes the confidence head of the draft checkpoint: features are its logits. It never learns."""
+
+    def predict(self, features: NDArray[Any], slots: Slots) -> Float32:
+        """Return sigmoid of the logits, [R, K]."""
+        with np.errstate(over="ignore"):
+            return np.asarray(1 / (1 + np.exp(-np.asarray(features, np.float32))), dtype=np.float32)
+
+    def step(self, slots: Slots, num_sampled: NDArray[Any], num_rejected: NDArray[Any]) -> Refit | None:
+        """Learn nothing."""
+        return None

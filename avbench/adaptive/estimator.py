@@ -56,10 +56,11 @@ class OnlineAcceptanceEstimator:
         self._damping = np.float32(damping)
         self._l2 = np.float32(l2)
         self._steps = 0
-        self._ordinal = np.arange(positions)[:, None]
+        self._prefix = np.arange(positions)[:, None] < np.arange(positions + 1)  # column n: the first n positions
         # Rows wt f^2, wt f, wt, (y-p) f, y-p, n; one column per position, as many columns as the solver's sums are
         # wide.
         self._statistics: Float32 = np.zeros((6, power_of_two(positions)), dtype=np.float32)
+        self._sums = self._statistics[:, :positions]
         self._loss = 0.0
         self._terms: Float32 = np.zeros((6, positions, 0), dtype=np.float32)
 
@@ -95,30 +96,36 @@ class OnlineAcceptanceEstimator:
         return self._refit() if self._steps >= self.refit_interval else None
 
     def _accumulate(self, slots: Slots, num_sampled: NDArray[Any], num_rejected: NDArray[Any]) -> None:
+        """Add the batch to the statistics. Products with 0 and 1, and prefixes looked up: numpy's masked and
+        broadcasting loops take several times as long, and the engine waits."""
         accepted = np.maximum(num_sampled - 1, 0)
-        label = self._ordinal < accepted
-        observed = (self._ordinal <= accepted) & (self._ordinal < accepted + num_rejected)
-        feature = self.features[slots].T
-        prediction = self.predictions[slots].T
-        terms = self._zeroed_terms(len(slots))
-        curvature, residual = terms[2, :, : len(slots)], terms[4, :, : len(slots)]
-        np.multiply(prediction, _ONE - prediction, out=curvature, where=observed)
-        np.subtract(label, prediction, out=residual, where=observed, dtype=np.float32)
-        np.multiply(curvature, feature, out=terms[1, :, : len(slots)])
-        np.multiply(terms[1, :, : len(slots)], feature, out=terms[0, :, : len(slots)])
-        np.multiply(residual, feature, out=terms[3, :, : len(slots)])
-        terms[5, :, : len(slots)] = observed
-        self._statistics[:, : self.positions] += terms.sum(axis=-1, dtype=np.float32)
-        self._loss += log_loss(prediction, label, observed)
+        label = self._prefix.take(accepted, axis=1, mode="clip")
+        observed = self._prefix.take(accepted + np.minimum(num_rejected, 1), axis=1, mode="clip")
+        feature = np.ascontiguousarray(self.features.take(slots, axis=0).T)
+        prediction = np.ascontiguousarray(self.predictions.take(slots, axis=0).T)
+        complement = _ONE - prediction
+        terms = self._cleared_terms(len(slots))
+        square, product, curvature, scored, residual, count = terms[:, :, : len(slots)]
+        count[...] = observed
+        np.multiply(prediction, complement, out=curvature)
+        np.multiply(curvature, count, out=curvature)
+        np.multiply(curvature, feature, out=product)
+        np.multiply(product, feature, out=square)
+        scored[...] = label
+        np.subtract(scored, prediction, out=residual)
+        np.multiply(residual, count, out=residual)
+        np.multiply(residual, feature, out=scored)
+        np.add(self._sums, np.add.reduce(terms, axis=-1), out=self._sums)
+        np.copyto(complement, prediction, where=label)
+        self._loss += log_loss(complement[observed])
 
-    def _zeroed_terms(self, requests: int) -> Float32:
-        """Zeros [6, K, width]. vLLM sums over blocks of 256 requests or the next power of two; numpy's pairwise sum
-        gives the same bits for every power of two from 8 that holds the batch."""
+    def _cleared_terms(self, requests: int) -> Float32:
+        """Room for [6, K, width], zero behind the batch. vLLM sums over blocks of 256 requests or the next power of
+        two; numpy's pairwise sum gives the same bits for every power of two from 8 that holds the batch."""
         width = power_of_two(max(requests, 8))
         if self._terms.shape[2] != width:
             self._terms = np.zeros((6, self.positions, width), dtype=np.float32)
-        else:
-            self._terms.fill(0.0)
+        self._terms[:, :, requests:] = 0.0
         return self._terms
 
     def _refit(self) -> Refit:
@@ -133,7 +140,7 @@ class OnlineAcceptanceEstimator:
         return report
 
     def _report(self) -> Refit:
-        statistics = self._statistics[:, : self.positions]
+        statistics = self._sums
         labels = float(statistics[5].sum())
         return Refit(
             number=self.refits,
@@ -171,7 +178,6 @@ def sigmoid(x: Float32) -> Float32:
         return np.asarray(_ONE / (_ONE + np.exp(-x)), dtype=np.float32)
 
 
-def log_loss(prediction: Float32, label: NDArray[np.bool_], observed: NDArray[np.bool_]) -> float:
-    """Return the summed log-loss in nats over the observed entries; all three of one shape."""
-    of_label = np.where(label, prediction, _ONE - prediction)[observed]
+def log_loss(of_label: Float32) -> float:
+    """Return the summed log-loss in nats, of the probabilities that were given to what came true."""
     return -float(np.log(np.maximum(of_label, _SMALLEST)).sum(dtype=np.float64))

@@ -16,7 +16,7 @@ from avbench.analysis.passes import Point
 from avbench.analysis.results import Results
 from avbench.errors import UsageError
 from avbench.spec.arm import Arm
-from avbench.spec.speculative import SpeculativeConfig, speculative_config
+from avbench.spec.speculative import SpeculativeConfig, needed_environment, speculative_config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,7 @@ class Pick:
     gain: Gain | None  # of `arm` over `runner_up`
     config: SpeculativeConfig | None  # None: leave `--speculative-config` away
     reason: str  # why this arm, in one sentence
+    environment: Mapping[str, str] = field(default_factory=dict)  # what the embedded engine needs beside `config`
 
     @property
     def shown(self) -> bool:
@@ -50,6 +51,7 @@ class Regret:
     behind: Arm | None
     gain: Gain | None  # of the arm over the best one there
     config: SpeculativeConfig | None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,7 @@ class Advice:
     incomplete: Mapping[Arm, int] = field(default_factory=dict)  # arm: loads at which it has no figure
     unranked: Mapping[Point, str] = field(default_factory=dict)  # measured, but not comparable: why
     labels: Mapping[str, str] = field(default_factory=dict)  # short names by arm id, unique in the sweep
+    costs: str | None = None  # the cost table's name if time was emulated
 
     def label(self, arm: Arm) -> str:
         """The arm's short name."""
@@ -93,6 +96,7 @@ def advise(results: Results, *, unranked: Mapping[Point, str] | None = None) -> 
         incomplete={arm: absent for arm, absent in missing.items() if absent},
         unranked=dict(unranked),
         labels={arm.id: results.label(arm.id) for arm in results.arms},
+        costs=results.costs,
     )
 
 
@@ -117,6 +121,7 @@ def _pick(results: Results, points: tuple[Point, ...]) -> Pick:
         gain=gain,
         config=_config(results, results.arm(chosen.arm)),
         reason="",
+        environment=_environment(results, results.arm(chosen.arm)),
     )
     return replace(pick, reason=_reason(results, pick, len(rivals)))
 
@@ -158,6 +163,7 @@ def _regret(results: Results, arm: Arm, loads: Collection[tuple[Point, ...]]) ->
         behind=None if behind is None else results.arm(behind.arm),
         gain=None if where is None or behind is None else compare_points(table, where, behind, comparisons=comparisons),
         config=_config(results, arm),
+        environment=_environment(results, arm),
     )
 
 
@@ -173,6 +179,10 @@ def _config(results: Results, arm: Arm) -> SpeculativeConfig | None:
         return None if results.pair is None else speculative_config(results.pair, arm, model=results.draft_model)
     except UsageError:
         return None
+
+
+def _environment(results: Results, arm: Arm) -> Mapping[str, str]:
+    return {} if results.pair is None else needed_environment(results.pair, arm)
 
 
 def _names(results: Results, arms: tuple[Arm, ...]) -> str:

@@ -32,9 +32,9 @@ def one_pass(results: Results) -> Iterator[Caution]:
 
 
 def odd_passes(results: Results) -> Iterator[Caution]:
-    """Forward and backward passes cancel a steady drift only in pairs."""
+    """Forward and backward passes cancel a steady drift only in pairs. Virtual time does not drift."""
     passes = passes_of(results)
-    if passes > 1 and passes % 2:
+    if passes > 1 and passes % 2 and not results.emulated:
         yield Caution(
             kind="odd_passes",
             where=(),
@@ -74,9 +74,11 @@ def _spread(table: PassTable, point: Point) -> float:
 
 
 def machine_drift(results: Results) -> Iterator[Caution]:
-    """All arms moved together between passes (F test of the pass effect, 1 %)."""
+    """All arms moved together between passes (F test of the pass effect, 1 %). In virtual time that is the prompts."""
     from scipy.special import fdtrc
 
+    if results.emulated:
+        return
     table, where = results.table("steady_throughput"), []
     for name, noise in table.noise.items():
         if noise.drift is None or noise.drift_df is None:

@@ -127,7 +127,7 @@ def nothing_trimmed(results: Results) -> Iterator[Caution]:
         return arm.kind == "adaptive" and counts is not None and counts[0] > 0 and counts[1] >= counts[0]
 
     where = where_true(results, untrimmed)
-    if where:
+    if where and not results.observed:
         yield Caution(
             kind="nothing_trimmed",
             where=where,

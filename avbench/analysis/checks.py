@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from avbench.analysis import check_passes, check_requests, check_speculation
+from avbench.analysis import check_passes, check_protocol, check_requests, check_speculation
 from avbench.analysis.caution import Caution, Check
 from avbench.analysis.comparable import differing_outputs, output_differences, unreadable_requests
 from avbench.analysis.passes import Point
@@ -18,6 +18,9 @@ CHECKS: tuple[Check, ...] = (
     check_requests.too_long_prompts,
     differing_outputs,
     unreadable_requests,
+    check_protocol.emulated_steps,
+    check_protocol.observed_drafts,
+    check_protocol.labelled_drafts,
     check_requests.ends_only_by_length,
     check_requests.ignored_end,
     check_requests.repeated_prompts,
@@ -46,7 +49,7 @@ def check_results(results: Results) -> tuple[Caution, ...]:
 
 
 def unranked_points(results: Results) -> Mapping[Point, str]:
-    """Points that must not be ranked, with the reason: their outputs are not those of the other arms."""
+    """Points that must not be ranked, with the reason: they did another work than the arm's name says."""
     refused: dict[Point, str] = {}
     for difference in output_differences(results):
         for load in results.concurrencies:
@@ -54,5 +57,7 @@ def unranked_points(results: Results) -> Mapping[Point, str]:
             refused[point] = f"outputs differ from {results.label(difference.reference.id)}'s: {difference.what}"
     for point in check_speculation.points_without_drafts(results):
         refused[point] = "speculation is on, but nothing was drafted"
+    for point in check_protocol.observed_points(results):
+        refused[point] = check_protocol.OBSERVED
     measured = results.table("steady_throughput").values
     return {point: reason for point, reason in refused.items() if point in measured}

@@ -16,8 +16,9 @@ import numpy as np
 from avbench.analysis.caution import Caution, place
 from avbench.analysis.results import Results
 from avbench.analysis.server_files import PromptOutputs
+from avbench.errors import NotComparableError
 from avbench.spec.arm import Arm
-from avbench.units import format_decimal, format_percent, format_signed_percent
+from avbench.units import format_decimal, format_percent, format_plural, format_signed_percent
 
 LEVEL = 0.001
 LEAST_DIFFERENCE = 0.02
@@ -34,6 +35,21 @@ class OutputDifference:
     arm: Arm
     reference: Arm
     what: str  # `output tokens 41.2 against 48.0 (-14.2 %) on 120 prompts`
+
+
+def require_one_clock(results: Results) -> None:
+    """Emulated and real cells never share a front or a comparison: raises NotComparableError if they would."""
+    done = [cell for cell in results.measurements if cell.status == "done"]
+    others = [cell.cell_id for cell in done if (cell.clock == "emulated") != results.emulated]
+    if others:
+        own, other = ("emulated", "real") if results.emulated else ("real", "emulated")
+        were = format_plural(len(others), "cell was", "cells were")
+        raise NotComparableError(
+            f"{results.root}: the clock of this sweep is {own}, but {were} measured with the {other} one, such as "
+            f"`{others[0]}`",
+            hint="real and emulated figures must not stand side by side: move these cells to a results folder of their "
+            "own, and give each sweep its own with `--results DIR`.",
+        )
 
 
 def output_differences(results: Results) -> tuple[OutputDifference, ...]:

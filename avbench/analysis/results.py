@@ -26,6 +26,7 @@ from avbench.spec.sweep import EngineSpec, Pair, Sampling, Workload
 from avbench.trace.reader import Trace
 
 T = TypeVar("T")
+UNNAMED_COSTS = "a cost table without a name"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +65,36 @@ class Results:
         return self.engine.gpus if self.engine is not None else 1
 
     @property
+    def emulated(self) -> bool:
+        """Seconds are virtual: steps lasted what a cost table says."""
+        return self.engine is not None and self.engine.clock == "emulated"
+
+    @property
+    def costs(self) -> str | None:
+        """The name of that table; None if time is real."""
+        return str(self.cost_table.get("name") or UNNAMED_COSTS) if self.emulated else None
+
+    @property
+    def cost_table(self) -> Mapping[str, Any]:
+        """What the manifest kept of it: `name`, `source`, `notes`, `sha256`; empty if that is nothing."""
+        kept = self.manifest.get("costs")
+        return kept if isinstance(kept, Mapping) else {}
+
+    @property
+    def labelled(self) -> bool:
+        """Drafting arms wrote their labelled drafts beside the trace."""
+        return bool(spec_of(self.manifest).get("labels"))
+
+    @property
+    def observed(self) -> bool:
+        """Adaptive arms trimmed nothing."""
+        return bool(spec_of(self.manifest).get("observe"))
+
+    @property
     def throughput_unit(self) -> str:
         """The embedded engine runs on a CPU: its throughput is that of one engine, not of one GPU."""
+        if self.emulated:
+            return "tok/s (virtual)"
         return "tok/s per engine" if self.engine is None or self.engine.kind == "reference" else "tok/s per GPU"
 
     def arm(self, arm_id: str) -> Arm:
@@ -144,10 +173,14 @@ def _begin(trace: Trace) -> float:
 
 
 def read_results(root: Path) -> Results:
-    """Reads a results folder. Raises UsageError if there is none at `root`."""
+    """Reads a results folder. Raises UsageError if there is none at `root`, NotComparableError if it holds cells of
+    both clocks."""
+    from avbench.analysis.comparable import require_one_clock
+
     store = ResultStore(root)
-    manifest = store.read_manifest()
-    return results_of(root, manifest, store.read_measurements())
+    results = results_of(root, store.read_manifest(), store.read_measurements())
+    require_one_clock(results)
+    return results
 
 
 def results_of(root: Path, manifest: Mapping[str, Any], measurements: Iterable[Measurement]) -> Results:
@@ -189,14 +222,16 @@ def _fields_of(kind: type[T], entry: Mapping[str, Any]) -> T:
     return kind(**{key: value for key, value in entry.items() if key in names})
 
 
-_ARM_ID = re.compile(r"(?P<kind>none|fixed|adaptive)(-(?P<k>\d+))?(?P<head>-head)?(-refit(?P<refit>\d+))?")
+_ARM_ID = re.compile(
+    r"(?P<kind>none|fixed|adaptive)(-(?P<k>\d+))?(?P<head>-head)?(-(?P<depth>nested))?(-refit(?P<refit>\d+))?"
+)
 
 
 def arm_of_id(arm_id: str) -> Arm:
     """The inverse of `Arm.id`. Raises ValueError for an id that no arm has."""
     match = _ARM_ID.fullmatch(arm_id)
     if match is None:
-        raise ValueError(f"`{arm_id}` is no arm: expected `none`, `fixed-K` or `adaptive-K[-head][-refitN]`")
+        raise ValueError(f"`{arm_id}` is no arm: expected `none`, `fixed-K` or `adaptive-K[-head][-nested][-refitN]`")
     source = "head" if match["head"] else "estimator"
     adaptive = match["kind"] == "adaptive"
     return Arm(
@@ -204,4 +239,5 @@ def arm_of_id(arm_id: str) -> Arm:
         k=int(match["k"] or 0),
         source=source if adaptive else None,  # type: ignore[arg-type]
         refit_interval=int(match["refit"]) if match["refit"] else None,
+        depth=match["depth"],  # type: ignore[arg-type]
     )

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from avbench.adaptive.estimator import REFIT_INTERVAL
+from avbench.errors import UsageError
 from avbench.spec.arm import Arm
 from avbench.spec.models import resolve_model
-from avbench.spec.speculative import SpeculativeConfig, speculative_config
+from avbench.spec.speculative import SpeculativeConfig, choice_environment, speculative_config
+from avbench.spec.step_costs import resolve_costs
 from avbench.spec.sweep import ArgValue, SweepSpec
 
 OVERRIDE = "AVBENCH_ENGINE_COMMAND"  # a shell-split prefix instead of `python -m avbench.reference`
@@ -45,29 +47,60 @@ class EngineCommand:
 def engine_command(
     spec: SweepSpec, arm: Arm, port: int, *, served_name: str = "avbench", trace_dir: Path | None = None
 ) -> EngineCommand:
-    """The command that serves `arm` on 127.0.0.1:`port` under the model name `served_name`.
+    """The command that serves `arm` on 127.0.0.1:`port` under the model name `served_name`; with the emulated clock
+    the one that runs it in virtual time, which serves nothing.
 
-    Everything except the speculative configuration and the refit interval is the same in every arm, so that arms
-    differ by nothing else. Raises UsageError when a model folder is missing.
+    Raises UsageError when a model folder or the cost table is missing.
     """
-    args: dict[str, ArgValue] = {
-        "model": _model(spec, spec.pair.target),
-        "host": "127.0.0.1",
-        "port": port,
-        "served-model-name": served_name,
-        "seed": spec.seed,
-        **spec.engine_args,
-    }
+    place: dict[str, ArgValue] = {"host": "127.0.0.1", "port": port, "served-model-name": served_name}
+    argv = (*engine_prefix(spec), *engine_flags(spec, arm), *_flags({} if spec.emulated else place))
+    return EngineCommand(argv=argv, env=engine_environment(spec, arm, trace_dir))
+
+
+def engine_prefix(spec: SweepSpec) -> tuple[str, ...]:
+    """`python -m avbench.reference`, or what `AVBENCH_ENGINE_COMMAND` says; `python -m avbench.reference.emulate` for
+    the emulated clock. Raises UsageError if both are asked for."""
+    override = os.environ.get(OVERRIDE)
+    if spec.emulated and override:
+        raise UsageError(
+            f"{OVERRIDE} replaces the command of a server, but `clock: emulated` starts none: `{override}`",
+            hint=f"unset {OVERRIDE}, or remove `clock: emulated` from {spec.path}.",
+        )
+    usual = (sys.executable, "-m", "avbench.reference.emulate" if spec.emulated else "avbench.reference")
+    return tuple(shlex.split(override)) if override else usual
+
+
+def engine_flags(spec: SweepSpec, arm: Arm) -> tuple[str, ...]:
+    """All flags of the engine but where it listens and under which name.
+
+    Everything except the speculative configuration is the same in every arm, so that arms differ by nothing else.
+    Raises UsageError when a model folder is missing.
+    """
+    args: dict[str, ArgValue] = {"model": _model(spec, spec.pair.target), "seed": spec.seed, **spec.engine_args}
     config = _speculative(spec, arm)
     if config is not None:
         args["speculative-config"] = json.dumps(config, separators=(",", ":"))
-    return EngineCommand(argv=(*engine_prefix(), *_flags(args)), env=_environment(spec, arm, trace_dir))
+    return tuple(_flags(args))
 
 
-def engine_prefix() -> tuple[str, ...]:
-    """`python -m avbench.reference`, or what `AVBENCH_ENGINE_COMMAND` says."""
-    override = os.environ.get(OVERRIDE)
-    return tuple(shlex.split(override)) if override else (sys.executable, "-m", "avbench.reference")
+def engine_environment(spec: SweepSpec, arm: Arm, trace_dir: Path | None) -> dict[str, str]:
+    """What is added to the environment. Every variable that could decide something is said, also where it has its
+    default: a value in the caller's shell must not decide. Raises UsageError when the cost table is missing."""
+    # One OpenMP thread: two wait for each other at every product, which a busy neighbour makes dear.
+    env = {"OMP_NUM_THREADS": "1", **spec.engine.env, "AVBENCH_STEP_COSTS": _step_costs(spec)}
+    if trace_dir is not None:
+        env["AVBENCH_TRACE_DIR"] = str(trace_dir.resolve())
+    if arm.kind != "none":
+        env |= {"AVBENCH_LABELS": str(int(spec.labels)), "AVBENCH_OBSERVE": str(int(spec.observe))}
+    if arm.kind == "adaptive":
+        env |= {"AVBENCH_REFIT_INTERVAL": str(arm.refit_interval or REFIT_INTERVAL), **choice_environment(arm)}
+    return env
+
+
+def _step_costs(spec: SweepSpec) -> str:
+    """Empty: the engine measures its own."""
+    costs = spec.engine.costs
+    return str(resolve_costs(costs, spec.path.parent)) if spec.emulated and costs is not None else ""
 
 
 def _model(spec: SweepSpec, reference: str) -> str:
@@ -79,16 +112,6 @@ def _speculative(spec: SweepSpec, arm: Arm) -> SpeculativeConfig | None:
     if arm.kind == "none" or draft is None:
         return speculative_config(spec.pair, arm)
     return speculative_config(spec.pair, arm, model=_model(spec, draft))
-
-
-def _environment(spec: SweepSpec, arm: Arm, trace_dir: Path | None) -> dict[str, str]:
-    # One OpenMP thread: two wait for each other at every product, which a busy neighbour makes dear.
-    env = {"OMP_NUM_THREADS": "1", **spec.engine.env}
-    if trace_dir is not None:
-        env["AVBENCH_TRACE_DIR"] = str(trace_dir.resolve())
-    if arm.kind == "adaptive":  # said in every case: a value in the caller's shell must not decide
-        env["AVBENCH_REFIT_INTERVAL"] = str(arm.refit_interval or REFIT_INTERVAL)
-    return env
 
 
 def _flags(args: Mapping[str, ArgValue]) -> list[str]:

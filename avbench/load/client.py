@@ -141,7 +141,7 @@ class Client:
         async with self._session.post(self._route, data=body) as response:
             answer.status = response.status
             if response.status != 200:
-                answer.error = _refusal(response.status, await response.text(errors="replace"))
+                answer.error = refusal(response.status, await response.text(errors="replace"))
                 return
             times, pieces = answer.times, answer.pieces
             async for piece in response.content.iter_any():
@@ -153,7 +153,8 @@ def _words(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _refusal(status: int, text: str) -> str:
+def refusal(status: int, text: str) -> str:
+    """The error of a request that was answered with another status than 200 and this body, or message."""
     try:
         body = orjson.loads(text)
         message = str(body["error"]["message"] if "error" in body else body["message"])

@@ -17,20 +17,28 @@ def encode_body(draw: Draw, workload: Workload, model: str) -> bytes:
     """The body of a streamed request. `continuous_usage_stats` puts the token count into every chunk."""
     body: dict[str, object] = {
         "model": model,
-        "max_tokens": workload.max_tokens,
-        "temperature": workload.sampling.temperature,
-        "top_p": workload.sampling.top_p,
+        **request_settings(workload),
         "seed": draw.seed,
         "stream": True,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        **prompt_content(draw.prompt, workload),
     }
-    if workload.chat:
-        body["messages"] = draw.prompt.as_messages()
-    else:
-        body["prompt"] = _plain(draw.prompt)
-    if workload.ignore_eos:
-        body["ignore_eos"] = True
     return orjson.dumps(body)
+
+
+def request_settings(workload: Workload) -> dict[str, object]:
+    """What all requests of a workload have in common."""
+    settings: dict[str, object] = {
+        "max_tokens": workload.max_tokens,
+        "temperature": workload.sampling.temperature,
+        "top_p": workload.sampling.top_p,
+    }
+    return settings | ({"ignore_eos": True} if workload.ignore_eos else {})
+
+
+def prompt_content(prompt: Prompt, workload: Workload) -> dict[str, object]:
+    """`messages` for the chat endpoint, `prompt` for completions."""
+    return {"messages": prompt.as_messages()} if workload.chat else {"prompt": _plain(prompt)}
 
 
 def _plain(prompt: Prompt) -> str:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from avbench.prompts import PromptSet
 from avbench.spec.arm import Arm
 from avbench.spec.sweep import SweepSpec, Workload
+
+if TYPE_CHECKING:
+    from avbench.adaptive.cost_file import CostFile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +60,7 @@ class Plan:
     spec: SweepSpec
     groups: tuple[ServerGroup, ...]
     prompt_sets: Mapping[str, PromptSet] = field(default_factory=dict, compare=False, repr=False)  # by workload name
+    costs: CostFile | None = field(default=None, compare=False, repr=False)  # of the emulated clock
 
     @property
     def cells(self) -> tuple[Cell, ...]:

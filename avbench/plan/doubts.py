@@ -65,7 +65,7 @@ def _capacity(plan: Plan, cell: Cell) -> Capacity:
 
 def plan_warnings(plan: Plan) -> tuple[PlanWarning, ...]:
     """All doubts, the ones about the whole sweep first."""
-    return (*_passes(plan), *_rivals(plan), *_prompts(plan), *_workloads(plan), *_replays(plan))
+    return (*_passes(plan), *_watched(plan), *_rivals(plan), *_prompts(plan), *_workloads(plan), *_replays(plan))
 
 
 def _passes(plan: Plan) -> Iterator[PlanWarning]:
@@ -75,7 +75,7 @@ def _passes(plan: Plan) -> Iterator[PlanWarning]:
             text="one pass: no noise estimate, so no difference between arms can be shown",
             advice="set `passes: 2`, better 4.",
         )
-    elif plan.spec.passes % 2 == 1:
+    elif plan.spec.passes % 2 == 1 and not plan.spec.emulated:  # virtual time does not drift
         yield PlanWarning(
             kind="odd_passes",
             text=f"{plan.spec.passes} passes: one more forward than reversed, so linear drift does not cancel",
@@ -83,11 +83,26 @@ def _passes(plan: Plan) -> Iterator[PlanWarning]:
         )
 
 
+def _watched(plan: Plan) -> Iterator[PlanWarning]:
+    if plan.spec.labels and not plan.spec.emulated:
+        yield PlanWarning(
+            kind="labels",
+            text="`labels` takes time in every arm that drafts and none in plain decoding: speeds are not comparable",
+            advice="use these results for a study; measure speed without `labels`.",
+        )
+    if plan.spec.observe:
+        yield PlanWarning(
+            kind="observe",
+            text="`observe` trims nothing: adaptive arms are as slow as fixed ones, and will not be ranked",
+            advice="use these results for a study; measure speed without `observe`.",
+        )
+
+
 def _rivals(plan: Plan) -> Iterator[PlanWarning]:
     arms = plan.spec.arms
     fixed = {arm.k for arm in arms if arm.kind == "fixed"}
     lone = sorted({arm.k for arm in arms if arm.kind == "adaptive"} - fixed)
-    if lone:
+    if lone and not plan.spec.observe:
         ks = ", ".join(map(str, lone))
         yield PlanWarning(
             kind="no_rival",

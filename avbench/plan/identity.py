@@ -1,6 +1,7 @@
 """What makes two cells the same measurement: the hash under which a result is found again.
 
-In: everything that changes the numbers. Out: everything that changes by itself or only in place (port, paths, trace
+In: everything that changes the numbers; what later versions added only where it differs from its default, so that
+records keep their identities. Out: everything that changes by itself or only in place (port, paths, trace
 folder, cache folders, raw argv, names of pair and sweep, timeouts, how many passes there are in all). Engine version
 and hardware are facts that are checked against the manifest when a server starts, not part of the hash.
 """
@@ -33,6 +34,7 @@ class Revisions:
     target: str
     draft: str | None
     prompts: Mapping[str, str]  # by workload name
+    costs: str | None = None  # of the emulated clock
 
 
 def identified_cell(
@@ -48,14 +50,15 @@ def identified_cell(
     """The cell with its identity: sha256 over its normalised facts, hexadecimal."""
     facts = {
         "protocol": {"version": PROTOCOL_VERSION, "seed": spec.seed, **_cell(spec)},
-        "engine": _engine(spec),
+        "engine": _engine(spec, revisions),
         "pair": _pair(spec, revisions, arm),
         "arm": _arm(arm),
         "workload": _workload(workload, revisions),
         "concurrency": concurrency,
         "pass": pass_number,
-        # Only an estimator carries something from one load into the next.
-        "loads_before": list(loads_before) if arm.kind == "adaptive" else None,
+        # Only an arm that learns carries something from one load into the next.
+        "loads_before": list(loads_before) if arm.learns else None,
+        **_watched(spec, arm),
     }
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return Cell(
@@ -73,9 +76,16 @@ def _cell(spec: SweepSpec) -> dict[str, object]:
     return {"seconds": cell.seconds, "min_requests": cell.min_requests, "warmup_seconds": cell.warmup_seconds}
 
 
-def _engine(spec: SweepSpec) -> dict[str, object]:
+def _engine(spec: SweepSpec, revisions: Revisions) -> dict[str, object]:
     env = {name: value for name, value in spec.engine.env.items() if not _HARMLESS_ENV.match(name)}
-    return {"kind": spec.engine.kind, "args": spec.engine_args, "env": env}
+    clock = {"clock": spec.engine.clock, "costs": revisions.costs} if spec.emulated else {}
+    return {"kind": spec.engine.kind, "args": spec.engine_args, "env": env, **clock}
+
+
+def _watched(spec: SweepSpec, arm: Arm) -> dict[str, object]:
+    """Labels take time, `observe` trims nothing: plain decoding has neither."""
+    found = {"labels": spec.labels, "observe": spec.observe}
+    return {name: value for name, value in found.items() if value and arm.kind != "none"}
 
 
 def _pair(spec: SweepSpec, revisions: Revisions, arm: Arm) -> dict[str, object]:
@@ -92,7 +102,8 @@ def _pair(spec: SweepSpec, revisions: Revisions, arm: Arm) -> dict[str, object]:
 
 
 def _arm(arm: Arm) -> dict[str, object]:
-    return {"kind": arm.kind, "k": arm.k, "source": arm.source, "refit_interval": arm.refit_interval}
+    depth = {"depth": arm.depth} if arm.depth is not None else {}
+    return {"kind": arm.kind, "k": arm.k, "source": arm.source, "refit_interval": arm.refit_interval, **depth}
 
 
 def _workload(workload: Workload, revisions: Revisions) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """What is left of a plan when some cells are done, or only some are wanted.
 
-Cells of a server without an estimator do not influence each other, so the ones that are left are simply run.
-A server with an estimator is different: what it learned at earlier loads is part of a later cell's identity. Running a
+Cells of a server that learns nothing (no estimator) do not influence each other, so the ones that are left are run.
+A server that learns is different: what it learned at earlier loads is part of a later cell's identity. Running a
 whole pass again would repeat records that exist; starting in the middle would measure another state under one name.
 So the cells before the last wanted one are *replayed*: run in the same order for the same time, but neither
 measured nor recorded. Nothing is lost, no done record is repeated, and the price is time only.
@@ -32,7 +32,7 @@ def remaining_group(group: ServerGroup, done: Collection[str], wanted: Choice | 
     last = max((index for index, cell in enumerate(cells) if not cell.replayed), default=None)
     if last is None:
         return None
-    if group.arm.kind == "adaptive":
+    if group.arm.learns:
         return replace(group, cells=cells[: last + 1])
     return replace(group, cells=_side_by_side([cell for cell in cells if not cell.replayed]))
 

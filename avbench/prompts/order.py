@@ -12,8 +12,9 @@ from avbench.prompts.prompt_set import Prompt, PromptSet
 
 WARMUP_SHARE = 0.15
 # Request seeds are an arithmetic sequence modulo 2^52: distinct because the step is odd, and exact in any JSON reader.
-_SEEDS = 1 << 52
+SEEDS = 1 << 52
 _STEP = 0x9E3779B97F4A7 | 1  # 2^52 / golden ratio: neighbours land far apart
+SEED_STEP = 2 * _STEP  # within a phase
 
 
 class Draw(NamedTuple):
@@ -22,6 +23,22 @@ class Draw(NamedTuple):
     prompt: Prompt
     sample: int  # which walk over the set, from 0
     seed: int  # of this request; distinct within a pass, warm-up included
+
+
+@dataclass(frozen=True, kw_only=True)
+class Walk:
+    """Prompts in the order they are sent, round and round. A rule and no list, so that it can be handed on whole."""
+
+    prompts: tuple[Prompt, ...]
+    rounds: int | None  # None: without end
+    first_seed: int  # request i has seed `(first_seed + i * SEED_STEP) % SEEDS`
+
+    def draws(self) -> Iterator[Draw]:
+        """The requests, one after the other."""
+        seeds = (self.first_seed + index * SEED_STEP for index in count())
+        for sample in count() if self.rounds is None else range(self.rounds):
+            for prompt in self.prompts:
+                yield Draw(prompt, sample, next(seeds) % SEEDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,24 +56,32 @@ def split_prompts(prompts: PromptSet, *, seed: int) -> Split:
     return Split(warmup=tuple(ordered[:warmup]), measured=tuple(ordered[warmup:]))
 
 
-def measured_sequence(prompts: PromptSet, *, samples: int, seed: int, pass_number: int = 1) -> tuple[Draw, ...]:
-    """The measured prompts in the order they are sent, walked `samples` times: `len(measured) * samples` draws.
+def measured_walk(prompts: PromptSet, *, samples: int, seed: int, pass_number: int = 1) -> Walk:
+    """The measured prompts in the order they are sent, walked `samples` times.
 
     Order and request seeds differ between passes, so that the spread between passes holds the luck of the draw too;
     within a pass they are the same in every arm and at every load, so that arms can be paired by request.
     """
     measured = _shuffled(split_prompts(prompts, seed=seed).measured, f"measured/{seed}/{pass_number}")
-    seeds = _request_seeds(prompts, seed=seed, pass_number=pass_number, phase=1)
-    return tuple(Draw(prompt, sample, next(seeds)) for sample in range(samples) for prompt in measured)
+    first = _first_seed(prompts, seed=seed, pass_number=pass_number, phase=1)
+    return Walk(prompts=tuple(measured), rounds=samples, first_seed=first)
+
+
+def warmup_walk(prompts: PromptSet, *, seed: int, pass_number: int = 1) -> Walk:
+    """The warm-up prompts, round and round without end, each time with another seed."""
+    warmup = _shuffled(split_prompts(prompts, seed=seed).warmup, f"warmup/{seed}/{pass_number}")
+    first = _first_seed(prompts, seed=seed, pass_number=pass_number, phase=0)
+    return Walk(prompts=tuple(warmup), rounds=None, first_seed=first)
+
+
+def measured_sequence(prompts: PromptSet, *, samples: int, seed: int, pass_number: int = 1) -> tuple[Draw, ...]:
+    """The requests of `measured_walk`: `len(measured) * samples` of them."""
+    return tuple(measured_walk(prompts, samples=samples, seed=seed, pass_number=pass_number).draws())
 
 
 def warmup_sequence(prompts: PromptSet, *, seed: int, pass_number: int = 1) -> Iterator[Draw]:
-    """The warm-up prompts, round and round without end, each time with another seed."""
-    warmup = _shuffled(split_prompts(prompts, seed=seed).warmup, f"warmup/{seed}/{pass_number}")
-    seeds = _request_seeds(prompts, seed=seed, pass_number=pass_number, phase=0)
-    for sample in count():
-        for prompt in warmup:
-            yield Draw(prompt, sample, next(seeds))
+    """The requests of `warmup_walk`, without end."""
+    return warmup_walk(prompts, seed=seed, pass_number=pass_number).draws()
 
 
 def _shuffled(prompts: Sequence[Prompt], label: str) -> list[Prompt]:
@@ -64,9 +89,8 @@ def _shuffled(prompts: Sequence[Prompt], label: str) -> list[Prompt]:
     return sorted(prompts, key=lambda prompt: hashlib.sha256(f"{label}/{prompt.id}".encode()).digest())
 
 
-def _request_seeds(prompts: PromptSet, *, seed: int, pass_number: int, phase: int) -> Iterator[int]:
+def _first_seed(prompts: PromptSet, *, seed: int, pass_number: int, phase: int) -> int:
     """Even places of one sequence for warm-up (phase 0), odd ones for measuring (phase 1)."""
     label = f"requests/{seed}/{pass_number}/{prompts.fingerprint}"
     start = int.from_bytes(hashlib.sha256(label.encode()).digest()[:8], "big")
-    for index in count():
-        yield (start + (2 * index + phase) * _STEP) % _SEEDS
+    return (start + phase * _STEP) % SEEDS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +12,7 @@ from avbench import __version__
 from avbench.engine.facts import differences
 from avbench.errors import NotComparableError, UsageError
 from avbench.record.codec import encode
+from avbench.spec.step_costs import costs_fingerprint, read_costs
 from avbench.spec.sweep import SweepSpec
 
 MANIFEST_SCHEMA = 1
@@ -23,7 +24,8 @@ def new_manifest(
 ) -> Manifest:
     """A manifest before the first server has started: `engine_version` is still None.
 
-    `engine_command` is what replaced the usual engine command, None if nothing did.
+    `engine_command` is what replaced the usual engine command, None if nothing did. Raises UsageError for an emulated
+    sweep whose cost table cannot be read.
     """
     return {
         "schema": MANIFEST_SCHEMA,
@@ -41,7 +43,7 @@ def continue_manifest(then: Manifest, now: Manifest) -> Manifest:
 
     Raises NotComparableError if avbench or the machine changed since: figures from both must not stand side by side.
     """
-    changed = list(differences(then.get("environment", {}), now["environment"]))
+    changed = [*differences(then.get("environment", {}), now["environment"]), *_other_time(then, now)]
     if then.get("avbench_version") != now["avbench_version"]:
         changed.insert(0, f"avbench: was {then.get('avbench_version')}, is {now['avbench_version']}")
     if then.get("engine_command") != now["engine_command"]:
@@ -51,7 +53,7 @@ def continue_manifest(then: Manifest, now: Manifest) -> Manifest:
         )
     if changed:
         raise _not_comparable(changed)
-    return {**then, **{key: now[key] for key in ("sweep", "spec", "spec_text", "spec_hash")}}
+    return {**then, **{key: now[key] for key in ("sweep", "spec", "spec_text", "spec_hash", "costs")}}
 
 
 def with_engine_version(manifest: Manifest, version: str | None) -> Manifest:
@@ -76,7 +78,28 @@ def check_schema(manifest: Manifest, where: str) -> Manifest:
 def _sweep(spec: SweepSpec, text: str) -> Manifest:
     described = {field.name: encode(getattr(spec, field.name)) for field in fields(spec) if field.name != "path"}
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return {"sweep": spec.name, "spec": described, "spec_text": text, "spec_hash": digest}
+    return {"sweep": spec.name, "spec": described, "spec_text": text, "spec_hash": digest, "costs": _costs(spec)}
+
+
+def _costs(spec: SweepSpec) -> dict[str, Any] | None:
+    """What an emulated sweep took its time from; None if time is real."""
+    if not spec.emulated or spec.engine.costs is None:
+        return None
+    table = read_costs(spec.engine.costs, spec.path.parent)
+    return {
+        "name": table.name,
+        "source": table.source,
+        "notes": list(table.notes),
+        "sha256": costs_fingerprint(table),
+    }
+
+
+def _other_time(then: Manifest, now: Manifest) -> Iterator[str]:
+    """Virtual seconds of one cost table are neither those of another nor real ones."""
+    tables = [manifest.get("costs") or {} for manifest in (then, now)]
+    if tables[0].get("sha256") != tables[1].get("sha256"):
+        was, now_is = (f"emulated with `{table['name']}`" if table else "real" for table in tables)
+        yield f"clock: was {was}, is {now_is}"
 
 
 def _not_comparable(changed: list[str]) -> NotComparableError:

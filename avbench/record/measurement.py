@@ -126,3 +126,4 @@ class Measurement:
     counters: SpecCounters | None
     summary: Summary | None
     notes: tuple[str, ...] = ()  # doubts of the measuring code itself, in words
+    clock: Literal["emulated"] | None = None  # its seconds are virtual, taken from a cost table; None: real

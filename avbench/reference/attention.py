@@ -3,10 +3,11 @@
 Three shapes of work, chosen once per step and shared by all layers:
 
 - long rows (prompts): one call each;
-- decoding rows of similar depth: one padded call over the slots as they lie in the cache;
-- decoding rows of unequal depth (adaptive verification): one call for every row's first token, and one small call
-  for the further tokens of each row that has any. Padding 64 rows to the deepest one (8 tokens) costs 3.0-3.7 ms a
-  layer against 0.6 ms for one token each; a small call costs about 25 us (AVX2, one thread, context 128).
+- decoding rows: one call over the slots as they lie in the cache for the first tokens of all of them, padded to the
+  depth that most have;
+- what deeper rows have beyond that (adaptive verification): one small call for each. Padding 64 rows to the deepest
+  one (8 tokens) costs 3.0-3.7 ms a layer against 0.6 ms for one token each; a small call costs about 25 us (AVX2, one
+  thread, context 128). The depth at which to part them is the cheapest by these prices.
 """
 
 from __future__ import annotations
@@ -56,17 +57,13 @@ class RaggedAttention:
         self._dtype = dtype
         long = batch.counts >= LONG_ROW
         short = np.flatnonzero(~long)
-        self._rows = [self._row(batch, i, 0) for i in np.flatnonzero(long).tolist()]
+        self._rows = [row for i in np.flatnonzero(long).tolist() for row in self._split(batch, np.array([i]), 0)]
         self._block: _Block | None = None
         if len(short) == 0:
             return
         counts = batch.counts[short]
-        depth = int(counts.max())
-        deeper = short[counts > 1]
-        waste = depth * len(short) - int(counts.sum())
-        if waste * PADDED_TOKEN_US > len(deeper) * SMALL_CALL_US:
-            self._rows += [self._row(batch, i, 1) for i in deeper.tolist()]
-            depth = 1
+        depth = common_depth(counts)
+        self._rows += self._split(batch, short[counts > depth], depth)
         self._block = self._dense(batch, short, depth)
 
     def attend(self, cache: KvCache, layer: int, queries: torch.Tensor) -> torch.Tensor:
@@ -95,11 +92,26 @@ class RaggedAttention:
         y = y.reshape(block.slots * block.depth, -1, self._head_dim)
         out.index_copy_(0, block.tokens, y.index_select(0, block.scatter))
 
-    def _row(self, batch: Ragged, i: int, skip: int) -> _Row:
-        first, end = int(batch.offsets[i]) + skip, int(batch.offsets[i + 1])
-        start, context = int(batch.starts[i]) + skip, int(batch.ends[i])
-        mask = None if start == 0 else self._causal(np.arange(start, context), context)[None, None]
-        return _Row(first=first, end=end, slot=int(batch.slots[i]), context=context, mask=mask)
+    def _split(self, batch: Ragged, rows: Ints, skip: int) -> list[_Row]:
+        """Each of `rows` on its own, from its token `skip` on. One mask for all, of which each gets its part."""
+        if len(rows) == 0:
+            return []
+        first, end, context = batch.offsets[rows] + skip, batch.offsets[rows + 1], batch.ends[rows]
+        causal = len(rows) == 1 and batch.starts[rows[0]] == 0 and not skip
+        places = np.concatenate([np.arange(c - (e - f), c) for f, e, c in zip(first, end, context, strict=True)])
+        mask = None if causal else self._causal(places, int(context.max()))
+        until = np.cumsum(end - first).tolist()
+        columns = zip(first.tolist(), end.tolist(), until, batch.slots[rows].tolist(), context.tolist(), strict=True)
+        return [
+            _Row(
+                first=f,
+                end=e,
+                slot=slot,
+                context=length,
+                mask=None if mask is None else mask[None, None, u - (e - f) : u, :length],
+            )
+            for f, e, u, slot, length in columns
+        ]
 
     def _dense(self, batch: Ragged, rows: Ints, depth: int) -> _Block:
         slots = int(batch.slots[rows].max()) + 1
@@ -128,3 +140,11 @@ class RaggedAttention:
         """Additive mask [..., context]: 0 up to and including each position, minus infinity after it."""
         hidden = torch.arange(context) > torch.from_numpy(positions)[..., None]
         return torch.zeros(hidden.shape, dtype=self._dtype).masked_fill_(hidden, float("-inf"))
+
+
+def common_depth(counts: Ints) -> int:
+    """Tokens of each row to take together, so that padding and further calls cost least."""
+    depths = np.arange(1, int(counts.max()) + 1)[:, None]
+    padding = np.maximum(depths - counts, 0).sum(axis=1)
+    calls = (counts > depths).sum(axis=1)
+    return 1 + int(np.argmin(padding * PADDED_TOKEN_US + calls * SMALL_CALL_US))

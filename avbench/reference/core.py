@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from avbench.reference.clock import Clock, RealClock
 from avbench.reference.llama import Llama
 from avbench.reference.messages import RequestTokens, SpecStep, StepOutput, Submit
 from avbench.reference.ragged import Ints, Ragged
@@ -38,9 +38,18 @@ class EngineCore:
     """Continuous batching over one target, with or without speculation."""
 
     def __init__(
-        self, target: Llama, speculation: Speculator, trace: Trace, *, slots: int, length: int, seed: int
+        self,
+        target: Llama,
+        speculation: Speculator,
+        trace: Trace,
+        *,
+        slots: int,
+        length: int,
+        seed: int,
+        clock: Clock | None = None,
     ) -> None:
         self._target, self._speculation, self._trace = target, speculation, trace
+        self._clock = RealClock() if clock is None else clock
         self._length = length
         self._scheduler = Scheduler(slots)
         self._eos = frozenset(target.shape.eos_token_ids)
@@ -67,6 +76,16 @@ class EngineCore:
         """Drop a request; its slot is free for the next step."""
         self._scheduler.abort(request_id)
 
+    @property
+    def unwritten(self) -> bool:
+        """There is something to `flush`."""
+        return self._speculation.unwritten
+
+    def flush(self) -> None:
+        """Write what was gathered: the steps of the trace, and labelled drafts."""
+        self._trace.flush()
+        self._speculation.flush()
+
     def standing(self) -> StepOutput:
         """Who runs and waits, when that changed without a step: the last requests were aborted."""
         running, waiting = len(self._scheduler.running), self._scheduler.waiting
@@ -74,17 +93,23 @@ class EngineCore:
 
     def step(self, emit: Emit) -> None:
         """One engine step. Tokens are emitted before the next drafts are made: a stream should not wait for those."""
-        began = time.perf_counter()
+        self._clock.begin()
         step = self._schedule()
         draws = uniforms(self._keys[step.slots], self._steps[step.slots], 2 * self._k + 1)
         self._steps[step.slots] += 1
-        verdict = self._verify(step, draws)
+        verdict, states = self._verify(step, draws)
         going_on = self._commit(step, verdict, emit)
-        self._speculation.observe(self._step_number, step.slots, verdict.accepted, step.admitted)
-        self._draft(step, going_on, draws)
+        self._speculation.observe(
+            self._step_number,
+            step.slots,
+            scheduled=step.scheduled,
+            verified=step.admitted,
+            accepted=verdict.accepted,
+        )
+        self._draft(step, going_on, states, draws)
         self._trace.step(
             self._step_number,
-            time.perf_counter() - began,
+            self._clock.elapsed(),
             requests=len(step.sequences),
             scheduled=int(step.scheduled.sum()),
             admitted=int(step.admitted.sum()),
@@ -99,7 +124,7 @@ class EngineCore:
         sequences = decoding + started
         slots = np.array([s.slot for s in sequences])
         lengths = np.array([s.length for s in sequences])
-        scheduled = np.minimum(self._k, self._length - lengths)
+        scheduled = np.minimum(self._speculation.made[slots], self._length - lengths)
         scheduled[len(decoding) :] = 0
         plain_tokens = np.where(np.arange(len(slots)) < len(decoding), 1, lengths)
         admitted = self._speculation.admit(slots, scheduled, plain_tokens)
@@ -109,9 +134,10 @@ class EngineCore:
         slot = sequence.slot
         self._keys[slot], self._steps[slot] = sequence.key, 0
         self._temperature[slot], self._top_p[slot] = sequence.temperature, sequence.top_p
-        self._speculation.enter(slot)
+        self._speculation.enter(slot, request=sequence.request_id, temperature=sequence.temperature)
 
-    def _verify(self, step: _Step, draws: Floats) -> Verdict:
+    def _verify(self, step: _Step, draws: Floats) -> tuple[Verdict, torch.Tensor]:
+        """The target's decisions, and what it knew when it drew each row's last token ([rows, width])."""
         batch = self._batch(step)
         hidden = self._target.forward(batch)
         flat_decoding = int(batch.offsets[step.decoding])
@@ -122,7 +148,9 @@ class EngineCore:
         p = target_weights(logits, self._temperature[per_row], self._top_p[per_row])
         offsets = np.cumsum(counts) - counts
         drafts = self._speculation.drafts(step.slots, step.admitted)
-        return verify(p, offsets, drafts, draws[:, : self._k], draws[:, self._k])
+        verdict = verify(p, offsets, drafts, draws[:, : self._k], draws[:, self._k])
+        self._clock.verified(len(batch.tokens))
+        return verdict, self._target.states(hidden, wanted[torch.from_numpy(offsets + verdict.accepted)])
 
     def _batch(self, step: _Step) -> Ragged:
         """Decoding rows bring their last token and the admitted drafts, new rows their prompt."""
@@ -171,11 +199,14 @@ class EngineCore:
             accepted_per_position=tuple((verdict.accepted[:, None] > np.arange(self._k)).sum(0).tolist()),
         )
 
-    def _draft(self, step: _Step, going_on: Ints, draws: Floats) -> None:
+    def _draft(self, step: _Step, going_on: Ints, states: torch.Tensor, draws: Floats) -> None:
         order = going_on[np.argsort(step.slots[going_on])]
         self._speculation.propose(
             known=[step.sequences[i].known for i in order],
             slots=step.slots[order],
+            states=states[torch.from_numpy(order)],
             temperature=self._temperature[step.slots[order]],
             u=draws[order, self._k + 1 :],
         )
+        depth = int(self._speculation.made[step.slots[order]].max()) if len(order) else 0
+        self._clock.drafted(len(order), depth)

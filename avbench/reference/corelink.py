@@ -13,6 +13,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -63,11 +64,13 @@ class CoreLink:
         except OSError as error:
             raise EOFError(f"the other end of the core link is closed: {error}") from None
 
-    def receive_all(self, block: bool) -> list[Any]:
-        """All complete messages that have arrived, and a `flush`. With `block`, wait until there is at least one.
+    def receive_all(self, block: bool, *, seconds: float | None = None) -> list[Any]:
+        """All complete messages that have arrived, and a `flush`. With `block`, wait until there is at least one, but
+        not longer than `seconds` if that is given.
 
         Raises EOFError when the other end is closed and every message before that was returned.
         """
+        deadline = None if seconds is None else time.monotonic() + seconds
         while True:
             self.flush_quietly()
             self._read()
@@ -76,9 +79,10 @@ class CoreLink:
                 return messages
             if self._closed:
                 raise EOFError("the other end of the core link is closed")
-            if not block:
+            left = None if deadline is None else deadline - time.monotonic()
+            if not block or (left is not None and left <= 0):
                 return messages
-            self._wait()
+            self._wait(left)
 
     def flush_quietly(self) -> None:
         """`flush` for the reading side: the end of the link is found by the read that follows."""
@@ -140,9 +144,9 @@ class CoreLink:
         del self._unread[:at]
         return messages
 
-    def _wait(self) -> None:
+    def _wait(self, seconds: float | None) -> None:
         writers = [self._sock] if self._unsent else []
-        select.select([self._sock], writers, [])
+        select.select([self._sock], writers, [], seconds)
 
 
 def start_core(command: Sequence[str], argv: Sequence[str]) -> tuple[subprocess.Popen[bytes], CoreLink]:

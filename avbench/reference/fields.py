@@ -22,6 +22,7 @@ class ApiError(Exception):
     ) -> None:
         super().__init__(message)
         self.code = code
+        self.too_long = param == "input_tokens"  # prompt and answer do not fit the context
         self._error = {"message": message, "type": kind, "param": param, "code": code}
 
     @classmethod

@@ -39,6 +39,8 @@ class Llama:
         self._layers = [_load_layer(weights, i, self.shape, dtype) for i in range(self.shape.layers)]
         self._rotary = _rotary(self.shape, length)
         self.cache = KvCache(self.shape, slots=slots, length=length, dtype=dtype)
+        self.tap: int | None = None  # index of a layer whose output `states` shows beside the last one's
+        self._tapped: torch.Tensor | None = None
 
     def forward(self, batch: Ragged) -> torch.Tensor:
         """Hidden states before the final norm, [T, hidden]; writes the cache."""
@@ -53,7 +55,17 @@ class Llama:
             x = self._attention(i, layer, x, rotary, index, attention)
             gate, up = torch.split(F.linear(self._norm(x), layer.gate_up), shape.ffn, dim=1)
             x = torch.addmm(x, F.silu(gate).mul_(up), layer.down)
+            if i == self.tap:
+                self._tapped = x
         return x
+
+    def states(self, hidden: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """What a parallel drafter reads of chosen rows of the last `forward`: the normalised outputs of the last and
+        the tapped layer, float32 [rows, 2 hidden]; [rows, 0] if no layer is tapped."""
+        if self._tapped is None:
+            return hidden.new_empty(len(rows), 0)
+        both = (self._norm(layer.index_select(0, rows)) for layer in (hidden, self._tapped))
+        return torch.cat(tuple(both), dim=1).float()
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Float32 logits [N, vocabulary] of chosen rows of `forward`."""

@@ -9,15 +9,17 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from avbench.errors import UsageError
 
 Dtype = Literal["float32", "bfloat16"]
 DTYPES = ("auto", *get_args(Dtype))  # `auto` is float32: half precision saves no time on a CPU that lacks it
-METHODS = ("draft_model",)
+METHODS = ("draft_model", "dspark")
 DraftSampling = Literal["greedy", "probabilistic"]
 DRAFT_SAMPLING = get_args(DraftSampling)
+Source = Literal["estimator", "head"]
+Depth = Literal["full", "nested"]
 MAX_K = 64
 
 
@@ -47,6 +49,11 @@ class EngineOptions:
     speculative: SpeculativeConfig | None
     trace_dir: Path | None  # AVBENCH_TRACE_DIR
     refit_interval: int  # AVBENCH_REFIT_INTERVAL
+    source: Source | None  # AVBENCH_CONFIDENCE_SOURCE; None: the head if the draft has one, as vLLM does
+    depth: Depth  # AVBENCH_DEPTH: `nested` chooses how deep to draft, see `avbench.adaptive.depth`
+    labels: bool  # AVBENCH_LABELS: write labelled drafts, see `avbench.reference.labels`
+    observe: bool  # AVBENCH_OBSERVE: decide what to trim, and verify everything
+    step_costs: Path | None  # AVBENCH_STEP_COSTS: a cost table that decides how long steps take
 
 
 def parse_options(argv: Sequence[str]) -> EngineOptions:
@@ -64,6 +71,11 @@ def parse_options(argv: Sequence[str]) -> EngineOptions:
         speculative=None if args.speculative_config is None else parse_speculative(args.speculative_config),
         trace_dir=Path(os.environ["AVBENCH_TRACE_DIR"]) if os.environ.get("AVBENCH_TRACE_DIR") else None,
         refit_interval=_refit_interval(os.environ.get("AVBENCH_REFIT_INTERVAL", "100")),
+        source=_source(os.environ.get("AVBENCH_CONFIDENCE_SOURCE", "")),
+        depth=_depth(os.environ.get("AVBENCH_DEPTH") or "full"),
+        labels=_labels(),
+        observe=_switch("AVBENCH_OBSERVE"),
+        step_costs=Path(os.environ["AVBENCH_STEP_COSTS"]) if os.environ.get("AVBENCH_STEP_COSTS") else None,
     )
 
 
@@ -131,6 +143,37 @@ def _refit_interval(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise UsageError(f"AVBENCH_REFIT_INTERVAL is {text!r}, expected a whole number of at least 1")
     return int(text)
+
+
+def _source(text: str) -> Source | None:
+    for source in get_args(Source):
+        if text == source:
+            return cast(Source, source)
+    if text:
+        raise UsageError(f"AVBENCH_CONFIDENCE_SOURCE is {text!r}, expected one of {', '.join(get_args(Source))}")
+    return None
+
+
+def _depth(text: str) -> Depth:
+    for depth in get_args(Depth):
+        if text == depth:
+            return cast(Depth, depth)
+    raise UsageError(f"AVBENCH_DEPTH is {text!r}, expected one of {', '.join(get_args(Depth))}")
+
+
+def _labels() -> bool:
+    wanted = _switch("AVBENCH_LABELS")
+    if wanted and not os.environ.get("AVBENCH_TRACE_DIR"):
+        hint = "set AVBENCH_TRACE_DIR to a folder: labelled drafts are written to `labels/` in it"
+        raise UsageError("AVBENCH_LABELS is 1, but there is no folder for them", hint=hint)
+    return wanted
+
+
+def _switch(name: str) -> bool:
+    text = os.environ.get(name) or "0"
+    if text not in ("0", "1"):
+        raise UsageError(f"{name} is {text!r}, expected 1 or 0")
+    return text == "1"
 
 
 def _parser() -> argparse.ArgumentParser:

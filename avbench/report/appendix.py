@@ -12,6 +12,7 @@ from avbench.analysis.results import Results
 from avbench.record.quantities import QUANTITIES
 from avbench.report.html import Child, Html, code_text, element, join
 from avbench.report.sections import copy_box, missing, section
+from avbench.report.titles import titled
 from avbench.report.words import refit_words
 from avbench.units import format_decimal, format_plural
 
@@ -20,12 +21,15 @@ SHOWN_PLACES = 6
 
 def coefficients(results: Results, traces: Sequence[CoefficientTrace]) -> Html:
     """Slope and intercepts over the life of each adaptive server."""
+    title = titled("Estimator coefficients", results.costs)
     adaptive = [arm for arm in results.arms if arm.kind == "adaptive"]
     if not adaptive:
-        return section("coefficients", "Estimator coefficients", missing("This sweep has no adaptive arm."))
+        return section("coefficients", title, missing("This sweep has no adaptive arm."))
+    if all(arm.source == "head" for arm in adaptive):
+        return section("coefficients", title, missing("Every adaptive arm uses a confidence head: nothing is fitted."))
     if not traces:
         text = "No adaptive server wrote a trace with a refit: coefficients over time are not known."
-        return section("coefficients", "Estimator coefficients", missing(text))
+        return section("coefficients", title, missing(text))
     note = (
         "The estimator predicts the acceptance of a draft as sigmoid(slope x logit(q_max) + intercept of its position) "
         "and starts at slope 0.5 and intercepts -0.2. Dotted lines mark where a cell began, shaded "
@@ -33,7 +37,7 @@ def coefficients(results: Results, traces: Sequence[CoefficientTrace]) -> Html:
     )
     return section(
         "coefficients",
-        "Estimator coefficients",
+        title,
         element("p", note, class_="note"),
         *(element("p", code_text(line)) for line in refit_words(results)),
         *(_server(results, index, trace) for index, trace in enumerate(traces)),
@@ -50,7 +54,7 @@ def _server(results: Results, index: int, trace: CoefficientTrace) -> Html:
     last = ", ".join(format_decimal(value) for value in trace.intercepts[-1])
     cells = ", ".join(cell.label for cell in trace.cells) or "none recorded"
     return join(
-        element("h3", f"{results.label(trace.arm.id)}, pass {trace.pass_number}"),
+        element("h3", titled(f"{results.label(trace.arm.id)}, pass {trace.pass_number}", results.costs)),
         element("div", id=coefficient_id(index), class_="plot"),
         element(
             "p",
@@ -106,6 +110,9 @@ def environment(results: Results) -> Html:
         "engine command replaced by": manifest.get("engine_command"),
         "measured": manifest.get("created_at"),
         "sweep hash": manifest.get("spec_hash"),
+        "emulated with the cost table": results.costs,
+        **{f"cost table {key}": value for key, value in results.cost_table.items() if key in ("source", "sha256")},
+        "cost table notes": " ".join(str(note) for note in results.cost_table.get("notes") or ()) or None,
     }
     facts = {name: value for name, value in facts.items() if value is not None}
     machine = manifest.get("environment")

@@ -31,14 +31,25 @@ def front_figure(results: Results, advice: Advice, frontier: Frontier) -> Figure
     unit = results.throughput_unit
     return {
         "data": traces,
-        "layout": _layout(
+        "layout": base_layout(
             height=520,
-            xaxis=_axis("interactivity, tok/s/user (median over requests)", rangemode="tozero"),
-            yaxis=_axis(f"steady throughput, {unit}", rangemode="tozero"),
+            **_title(results),
+            xaxis=base_axis("interactivity, tok/s/user (median over requests)", rangemode="tozero"),
+            yaxis=base_axis(f"steady throughput, {unit}", rangemode="tozero"),
             legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 13}},
             hovermode="closest",
         ),
         "log": True,
+    }
+
+
+def _title(results: Results) -> Figure:
+    """A figure that leaves the page alone still says that its seconds are virtual."""
+    if results.costs is None:
+        return {}
+    place = {"x": 0, "xref": "paper", "y": 1, "yref": "container", "yanchor": "top", "automargin": True}
+    return {
+        "title": {"text": escape(f"emulated: {results.costs}"), "font": {"size": 13}, "pad": {"t": 6, "b": 6}, **place}
     }
 
 
@@ -62,9 +73,10 @@ def _front_band(frontier: Frontier) -> Figure:
 def _arm_line(results: Results, advice: Advice, frontier: Frontier, points: Sequence[FrontPoint], look: Look) -> Figure:
     on_front = [frontier.holds(entry.point) for entry in points]
     rates = [figure(results, "steady_throughput", entry.point) for entry in points]
+    extension = " (extension of avbench)" if points[0].arm.depth == "nested" else ""
     return {
         "type": "scatter",
-        "name": escape(results.label(points[0].arm.id)),
+        "name": escape(results.label(points[0].arm.id)) + extension,
         "mode": "lines+markers+text",
         "x": [entry.interactivity for entry in points],
         "y": [entry.throughput for entry in points],
@@ -157,7 +169,7 @@ def _interval(estimate: Estimate | None, factor: float = 1) -> str:
     return f" ({format_interval(estimate.low * factor, estimate.high * factor)})"
 
 
-def coefficient_figure(trace: CoefficientTrace) -> Figure:
+def coefficient_figure(results: Results, trace: CoefficientTrace) -> Figure:
     """Slope, intercepts and log-loss over the life of one server; steady windows of its cells are shaded."""
     rows: list[Figure] = [_step_line(trace, trace.slopes, "slope", "@ink", "solid", axis="y")]
     for position, values in enumerate(zip(*trace.intercepts, strict=True), start=1):
@@ -166,12 +178,13 @@ def coefficient_figure(trace: CoefficientTrace) -> Figure:
         rows.append(_step_line(trace, values, name, POSITION_COLOURS[place], DASHES[lap % len(DASHES)], axis="y2"))
     rows.append(_step_line(trace, trace.log_losses, "log-loss", "@muted", "solid", axis="y3"))
     shapes, notes = _cell_marks(trace)
-    layout = _layout(
+    layout = base_layout(
+        **_title(results),
         height=640,
-        xaxis=_axis("seconds since the server's trace began", anchor="y3", rangemode="tozero"),
-        yaxis=_axis("slope", domain=[0.72, 1.0]),
-        yaxis2=_axis("intercepts", domain=[0.28, 0.68]),
-        yaxis3=_axis("log-loss", domain=[0.0, 0.24]),
+        xaxis=base_axis("seconds since the server's trace began", anchor="y3", rangemode="tozero"),
+        yaxis=base_axis("slope", domain=[0.72, 1.0]),
+        yaxis2=base_axis("intercepts", domain=[0.28, 0.68]),
+        yaxis3=base_axis("log-loss", domain=[0.0, 0.24]),
         hovermode="x unified",
         shapes=shapes,
         annotations=notes,
@@ -233,7 +246,8 @@ def _cell_marks(trace: CoefficientTrace) -> tuple[list[Figure], list[Figure]]:
     return shapes, notes
 
 
-def _layout(**parts: Any) -> Figure:
+def base_layout(**parts: Any) -> Figure:
+    """Of every plot of the page; `parts` replace or add."""
     base = {
         "font": {"family": "system-ui, sans-serif", "size": 13, "color": "@ink"},
         "paper_bgcolor": "rgba(0,0,0,0)",
@@ -246,7 +260,8 @@ def _layout(**parts: Any) -> Figure:
     return base | parts
 
 
-def _axis(title: str, **parts: Any) -> Figure:
+def base_axis(title: str, **parts: Any) -> Figure:
+    """An axis in the page's manner; `parts` replace or add."""
     base = {
         "title": {"text": title, "standoff": 8, "font": {"size": 13}},
         "gridcolor": "@grid",

@@ -22,6 +22,7 @@ from avbench.errors import UsageError
 from avbench.report import appendix, sections
 from avbench.report.figures import coefficient_figure, front_figure
 from avbench.report.html import Html, element, join
+from avbench.report.titles import titled
 from avbench.units import format_plural
 
 PARTS = {
@@ -40,7 +41,11 @@ PARTS = {
 
 def write_report(results: Results, out: Path) -> Path:
     """Writes the page in one step and returns its path. Raises UsageError if `out` cannot be written."""
-    page = render_page(results)
+    return write_page(render_page(results), out)
+
+
+def write_page(page: Html, out: Path) -> Path:
+    """Writes `page` in one step and returns its path. Raises UsageError if `out` cannot be written."""
     scratch = out.with_name(f".{out.name}.unfinished")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -64,12 +69,12 @@ def render_page(results: Results) -> Html:
         sections.front_id(index): front_figure(results, advice, frontier)
         for index, frontier in enumerate(frontiers)
         if frontier.points
-    } | {appendix.coefficient_id(index): coefficient_figure(trace) for index, trace in enumerate(traces)}
+    } | {appendix.coefficient_id(index): coefficient_figure(results, trace) for index, trace in enumerate(traces)}
     body = join(
         _header(results, advice, found),
         element("main", *_sections(results, advice, frontiers, traces, found), _footer(results)),
     )
-    return _document(f"avbench: {results.name}", body, figures)
+    return document(titled(f"avbench: {results.name}", results.costs), body, figures)
 
 
 def _sections(
@@ -98,7 +103,7 @@ def _header(results: Results, advice: Advice, found: tuple[Caution, ...]) -> Htm
         "header",
         element(
             "div",
-            element("h1", results.name),
+            element("h1", titled(results.name, results.costs)),
             element("p", "How should speculation run for this pair, this traffic and this load?", class_="sub"),
             element("ul", facts, class_="facts"),
             links,
@@ -114,6 +119,8 @@ def _facts(results: Results, found: tuple[Caution, ...]) -> Iterator[tuple[str, 
         yield "pair", f"{pair.name}: {pair.target}{draft}"
     else:
         yield "pair", "not recorded"
+    if results.costs is not None:
+        yield "clock", f"emulated: real models in virtual time, every step lasts what {results.costs} says"
     yield "engine", str(results.manifest.get("engine_version") or "version not recorded")
     yield "arms", ", ".join(results.label(arm.id) for arm in results.arms) or "none measured"
     yield "workloads", ", ".join(_workload_words(results, name) for name in results.workloads) or "none measured"
@@ -140,7 +147,8 @@ def _footer(results: Results) -> Html:
     return element("footer", f"avbench {version}. Every figure can be computed again from the results folder.")
 
 
-def _document(title: str, body: Html, figures: dict[str, Any]) -> Html:
+def document(title: str, body: Html, figures: dict[str, Any]) -> Html:
+    """A page of avbench around `body`; `figures` by the id of the element that holds them."""
     scripts = (_plotly(), _asset("report.js"))
     head = element(
         "head",

@@ -7,12 +7,13 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from avbench.plan import Plan, ServerGroup, estimate_seconds, plan_warnings, prompt_capacities
+from avbench.report.titles import titled
 from avbench.units import MISSING, format_count, format_duration, format_plural
 
 _BREAK = " \\"
@@ -41,26 +42,42 @@ def render_plan(plan: Plan, commands: Mapping[str, str]) -> RenderableType:
 
 def _headline(plan: Plan) -> Iterator[RenderableType]:
     spec = plan.spec
-    yield Text.assemble((spec.name, "bold"), f": {spec.pair.name}")
+    yield Text.assemble((titled(spec.name, _costs(plan)), "bold"), f": {spec.pair.name}")
     yield Text(
         f"{format_plural(len(plan.measured_cells), 'cell')} on {format_plural(len(plan.groups), 'server start')}; "
         f"window {format_duration(spec.cell.seconds)}, warm-up at least {format_duration(spec.cell.warmup_seconds)}, "
         f"{format_plural(spec.passes, 'pass', 'passes')}, seed {spec.seed}"
     )
+    yield from (Text(line) for line in _modes(plan))
     yield Text()
+
+
+def _modes(plan: Plan) -> Iterator[str]:
+    """What is not as usual about the whole sweep."""
+    if plan.spec.emulated:
+        yield f"emulated clock: real models in virtual time, every step lasts what {_costs(plan)} says"
+    if plan.spec.labels:
+        yield "labels: every draft is written beside the trace, with its features and verdict"
+    if plan.spec.observe:
+        yield "observe: adaptive arms compute everything and trim nothing; they will not be ranked"
+
+
+def _costs(plan: Plan) -> str | None:
+    return None if plan.costs is None else plan.costs.name
 
 
 def _table(title: str, *columns: tuple[str, bool]) -> Table:
     """Left title; `True` marks a column of numbers."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name, is_number in columns:
-        table.add_column(name, justify="right" if is_number else "left", no_wrap=is_number, header_style="dim")
+        justify: JustifyMethod = "right" if is_number else "left"
+        table.add_column(name, justify=justify, no_wrap=is_number, overflow="fold", header_style="dim")
     return table
 
 
 def _servers(plan: Plan) -> Table:
     columns = ("server", False), ("arm", False), ("cells", True), ("loads, in order", False), ("about", True)
-    table = _table("Server starts, in order", *columns)
+    table = _table(titled("Server starts, in order", _costs(plan)), *columns)
     for group, time in zip(plan.groups, estimate_seconds(plan).groups, strict=True):
         measured = sum(not cell.replayed for cell in group.cells)
         table.add_row(group.id, group.arm.label, format_count(measured), _loads(group), format_duration(time.total))
@@ -78,7 +95,9 @@ def _loads(group: ServerGroup) -> str:
 
 def _prompts(plan: Plan) -> Table:
     columns = ("workload", False), ("max_tokens", True), ("T", True), ("top_p", True), ("warm-up", True)
-    table = _table("Prompts", *columns, ("measured", True), ("x samples", True), ("needed, about", True))
+    table = _table(
+        titled("Prompts", _costs(plan)), *columns, ("measured", True), ("x samples", True), ("needed, about", True)
+    )
     workloads = {workload.name: workload for workload in plan.spec.workloads}
     for capacity in prompt_capacities(plan):
         workload = workloads[capacity.workload]
@@ -142,6 +161,7 @@ def _warnings(plan: Plan) -> Iterator[RenderableType]:
 
 def _time(plan: Plan) -> Text:
     total = format_duration(estimate_seconds(plan).total)
-    return Text.assemble(
-        (f"Time: about {total}", "bold"), ", an estimate for the reference engine on an otherwise idle machine"
-    )
+    what = "for the reference engine on an otherwise idle machine"
+    if plan.spec.emulated:
+        what = "of one core's time: the models compute every step of the virtual windows, one engine on each core"
+    return Text.assemble((f"Time: about {total}", "bold"), f", an estimate {what}")

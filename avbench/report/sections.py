@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from avbench.analysis.advice import Advice, Pick
 from avbench.analysis.compare import compare_points
@@ -11,7 +11,16 @@ from avbench.analysis.passes import Point
 from avbench.analysis.results import Results
 from avbench.report.html import Html, code_text, element, join, table
 from avbench.report.rows import BEST, EQUAL, mark_of, table_rows, telling_differences
-from avbench.report.words import behind_words, gain_words, ratio_words, refit_words, told_words
+from avbench.report.titles import titled
+from avbench.report.words import (
+    behind_words,
+    environment_words,
+    extension_words,
+    gain_words,
+    ratio_words,
+    refit_words,
+    told_words,
+)
 from avbench.spec.arm import Arm
 from avbench.spec.speculative import SpeculativeConfig, config_flag
 from avbench.units import MISSING, format_interval, format_percent, format_plural, format_rate
@@ -34,9 +43,9 @@ def recommendation(results: Results, advice: Advice) -> Html:
         return section("recommendation", "Recommendation", missing(text))
     return section(
         "recommendation",
-        "Recommendation",
+        titled("Recommendation", results.costs),
         _headline(advice),
-        element("h3", "Best arm at each load"),
+        element("h3", titled("Best arm at each load", results.costs)),
         _pick_table(results, advice),
         *_load_flags(results, advice),
         *(element("p", code_text(line), class_="note") for line in _remarks(results, advice)),
@@ -57,6 +66,7 @@ def _headline(advice: Advice) -> Html:
         ),
         element("p", behind_words(advice, least)),
         command_box(least.arm, least.config),
+        _environment(advice.label(least.arm), least.environment),
     )
 
 
@@ -67,6 +77,10 @@ def command_box(arm: Arm, config: SpeculativeConfig | None) -> Html:
     if config is None:
         return missing("The results do not say which pair this is, so no configuration can be written.")
     return copy_box(config_flag(config))
+
+
+def _environment(label: str, environment: Mapping[str, str]) -> Html:
+    return join(element("p", code_text(line), class_="note") for line in environment_words(label, environment))
 
 
 def copy_box(text: str) -> Html:
@@ -85,7 +99,8 @@ def _load_flags(results: Results, advice: Advice) -> Iterator[Html]:
             others.setdefault(pick.arm, []).append(pick)
     for arm, picks in others.items():
         title = element("p", f"For {_places(picks)} alone: ", element("b", results.label(arm.id)))
-        yield join(title, command_box(arm, picks[0].config))
+        remark = _environment(results.label(arm.id), picks[0].environment)
+        yield join(title, command_box(arm, picks[0].config), remark)
 
 
 def _places(picks: Sequence[Pick]) -> str:
@@ -130,6 +145,7 @@ def _remarks(results: Results, advice: Advice) -> Iterator[str]:
         "Highest steady throughput at each load; the gain is read against all rivals at once (Bonferroni), because the "
         "best was chosen for being the best. Where rivals cannot be told from it, the simplest is recommended."
     )
+    yield from extension_words(results)
     yield from refit_words(results)
     for arm, absent in advice.incomplete.items():
         loads = format_plural(len(advice.picks), "load")
@@ -146,7 +162,8 @@ def fronts(results: Results, frontiers: tuple[Frontier, ...]) -> Html:
         "axis beyond noise without losing on the other. Hollow ones are not. The band joins the front's upper edge; "
         "bars are 95 % intervals. Hover or tap for all figures."
     )
-    return section("fronts", "Throughput against interactivity", element("p", note, class_="note"), *blocks)
+    title = titled("Throughput against interactivity", results.costs)
+    return section("fronts", title, element("p", note, class_="note"), *blocks)
 
 
 def front_id(index: int) -> str:
@@ -161,7 +178,7 @@ def _front(results: Results, index: int, frontier: Frontier) -> Html:
         f"{results.label(arm)} {kept} of {measured}" for arm, (kept, measured) in frontier.on_front.items()
     )
     return join(
-        element("h3", frontier.workload),
+        element("h3", titled(frontier.workload, results.costs)),
         element("div", element("button", "log axes", type="button", data_log=front_id(index)), class_="plot-bar"),
         element("div", id=front_id(index), class_="plot"),
         element("p", f"On the front at n of m concurrencies: {counts}.", class_="note"),
@@ -170,9 +187,10 @@ def _front(results: Results, index: int, frontier: Frontier) -> Html:
 
 def shortfalls(results: Results, advice: Advice) -> Html:
     """Every arm against the best of each load."""
+    title = titled("Shortfall against the best arm of each load", results.costs)
     loads = [(pick.workload, pick.concurrency) for pick in advice.picks]
     if not loads:
-        return section("regret", "Shortfall against the best arm of each load", missing("Nothing to compare."))
+        return section("regret", title, missing("Nothing to compare."))
     worst = {regret.arm: regret.worst for regret in advice.regrets}
     head = ["arm", "worst", *(f"{workload} C={load}" for workload, load in loads)]
     rows = [
@@ -188,7 +206,7 @@ def shortfalls(results: Results, advice: Advice) -> Html:
     note = f"{BEST} highest figure of the load, {EQUAL} not told from it. The arm with the least worst case wins."
     return section(
         "regret",
-        "Shortfall against the best arm of each load",
+        title,
         element("p", note, class_="note"),
         table(head, rows, class_="matrix", caption="shortfall against the best arm of each load"),
     )
@@ -210,13 +228,14 @@ def _shortfall(results: Results, advice: Advice, pick: Pick, arm: Arm) -> Html |
 
 def figures_table(results: Results, advice: Advice) -> Html:
     """The full table, one a workload."""
+    virtual = " (virtual)" if results.emulated else ""
     head = (
-        "C", "", "arm", "steady tok/s", "95 %", "tok/s/user", "TPOT ms", "TTFT ms", "acceptance length",
-        "verified drafts per request-step", "between passes", "passes",
+        "C", "", "arm", f"steady tok/s{virtual}", "95 %", f"tok/s/user{virtual}", "TPOT ms", "TTFT ms",
+        "acceptance length", "verified drafts per request-step", "between passes", "passes",
     )  # fmt: skip
     blocks = [
         join(
-            element("h3", workload),
+            element("h3", titled(workload, results.costs)),
             table(head, _figure_rows(results, advice, workload), class_="figures", caption=workload),
         )
         for workload in results.workloads
@@ -226,7 +245,7 @@ def figures_table(results: Results, advice: Advice) -> Html:
         "their mean over passes geometric. 95 %: interval of the throughput, from value / (1 + x) to value * (1 + x). "
         "Between passes: (largest - smallest) / mean."
     )
-    return section("table", "All figures", element("p", note, class_="note"), *blocks)
+    return section("table", titled("All figures", results.costs), element("p", note, class_="note"), *blocks)
 
 
 def _figure_rows(results: Results, advice: Advice, workload: str) -> Iterator[Html]:
@@ -280,7 +299,7 @@ def telling(results: Results, advice: Advice) -> Html:
     )
     return section(
         "telling",
-        "What cannot be told",
+        titled("What cannot be told", results.costs),
         element("p", told_words(telling_differences(results))),
         listed,
         element("p", how, class_="note"),

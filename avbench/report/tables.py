@@ -14,7 +14,15 @@ from avbench.analysis.advice import Advice, Pick, Regret, advise
 from avbench.analysis.compare import Gain
 from avbench.analysis.results import Results
 from avbench.report.rows import BEST, EQUAL, Row, table_rows, telling_differences
-from avbench.report.words import behind_words, gain_words, refit_words, told_words
+from avbench.report.titles import titled
+from avbench.report.words import (
+    behind_words,
+    environment_words,
+    extension_words,
+    gain_words,
+    refit_words,
+    told_words,
+)
 from avbench.spec.speculative import config_flag
 from avbench.units import format_rate
 
@@ -36,6 +44,10 @@ _COLUMNS = (
 )
 
 
+def _columns(results: Results) -> Iterator[str]:
+    yield from (f"{name}\n(virtual)" if results.emulated and "tok/s" in name else name for name in _COLUMNS)
+
+
 def render_tables(results: Results) -> Group:
     """One table a workload, with what its signs and columns mean and which differences it cannot tell."""
     if not results.measurements:
@@ -47,9 +59,11 @@ def render_tables(results: Results) -> Group:
 
 
 def _workload_table(results: Results, advice: Advice, workload: str) -> RenderableType:
-    table = Table(title=Text(workload, style="bold"), title_justify="left", box=None, padding=(0, 1, 0, 0))
-    for name in _COLUMNS:
-        table.add_column(name, justify="left" if name in ("", "arm") else "right", no_wrap=True, header_style="dim")
+    title = Text(titled(workload, results.costs), style="bold")
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    for name in _columns(results):
+        is_text, wraps = name in ("", "arm"), name == "arm"  # only a long label may take a second line
+        table.add_column(name, justify="left" if is_text else "right", no_wrap=not wraps, header_style="dim")
     load = None
     for row in table_rows(results, advice, workload):
         if load is not None and row.point.concurrency != load:
@@ -75,6 +89,7 @@ def _legend(results: Results) -> Iterator[str]:
     yield "pass spread: (largest - smallest pass) / mean"
     yield "verif./r.-step: verified drafts per request-step"
     yield told_words(telling_differences(results))
+    yield from extension_words(results)
     yield from refit_words(results)
 
 
@@ -85,7 +100,8 @@ def render_advice(advice: Advice) -> Group:
     parts: list[RenderableType] = [_pick_table(advice)]
     least = advice.least_regret
     if least is not None:
-        parts += [Text(""), Text(f"Least regret over all loads: {advice.label(least.arm)}", style="bold")]
+        title = titled("Least regret over all loads", advice.costs)
+        parts += [Text(""), Text(f"{title}: {advice.label(least.arm)}", style="bold")]
         parts.append(_paragraph(behind_words(advice, least)))
     parts += _flags(advice)
     parts += [_paragraph(line) for line in _left_out(advice)]
@@ -93,9 +109,8 @@ def render_advice(advice: Advice) -> Group:
 
 
 def _pick_table(advice: Advice) -> Table:
-    table = Table(
-        title="Best arm at each load", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0)
-    )
+    title = Text(titled("Best arm at each load", advice.costs), style="bold")
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
     for name in ("workload", "C", "run", "steady", "why"):
         table.add_column(name, justify="right" if name in ("C", "steady") else "left", no_wrap=name != "why")
     for pick in advice.picks:
@@ -122,7 +137,10 @@ def _flags(advice: Advice) -> list[RenderableType]:
             entries[advice.label(choice.arm)] = "(the results do not say which pair this is)"
         else:
             entries[advice.label(choice.arm)] = config_flag(choice.config)
-    return [Text(""), *(_one_line(f"{label}: {flag}") for label, flag in entries.items())]
+    needed = {advice.label(choice.arm): choice.environment for choice in choices}
+    remarks = [line for label, environment in needed.items() for line in environment_words(label, environment)]
+    flags = [_one_line(f"{label}: {flag}") for label, flag in entries.items()]
+    return [Text(""), *flags, *(_paragraph(line) for line in remarks)]
 
 
 def _one_line(text: str) -> Text:
@@ -147,8 +165,11 @@ def _paragraph(text: str) -> Table:
 
 
 def advice_json(advice: Advice) -> dict[str, Any]:
-    """The same for programs. Arms by id; gains as ratios; `speculative_config` null means: leave the flag away."""
+    """The same for programs. Arms by id; gains as ratios; `speculative_config` null means: leave the flag away;
+    `environment` is what the embedded engine needs beside it; `costs` names the table of the emulated clock."""
     return {
+        "clock": "real" if advice.costs is None else "emulated",
+        "costs": advice.costs,
         "picks": [_pick_json(pick) for pick in advice.picks],
         "least_regret": None if advice.least_regret is None else _regret_json(advice.least_regret),
         "regrets": [_regret_json(regret) for regret in advice.regrets],
@@ -170,6 +191,7 @@ def _pick_json(pick: Pick) -> dict[str, Any]:
         "difference_shown": pick.shown,
         "reason": pick.reason,
         "speculative_config": pick.config,
+        "environment": dict(pick.environment),
     }
 
 
@@ -182,6 +204,7 @@ def _regret_json(regret: Regret) -> dict[str, Any]:
         "behind": None if regret.behind is None else regret.behind.id,
         "gain": None if regret.gain is None else _gain_json(regret.gain),
         "speculative_config": regret.config,
+        "environment": dict(regret.environment),
     }
 
 

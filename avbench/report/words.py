@@ -57,6 +57,27 @@ def told_words(differences: Mapping[int, float | None]) -> str:
     return "The best arm is told from another only if it is ahead by more than " + ", ".join(known) + "."
 
 
+def extension_words(results: Results) -> Iterator[str]:
+    """Arms that vLLM does not have."""
+    nested = [results.label(arm.id) for arm in results.arms if arm.depth == "nested"]
+    if nested:
+        yield (
+            f"{', '.join(nested)}: nested depth is an extension of avbench. It chooses the draft depth together with "
+            "the budget; vLLM's rule always drafts K."
+        )
+
+
+def environment_words(label: str, environment: Mapping[str, str]) -> Iterator[str]:
+    """Which variables of the embedded engine belong to an arm's `--speculative-config`, and what vLLM does instead."""
+    in_vllm = {
+        "AVBENCH_DEPTH=nested": "an extension of avbench, vLLM always drafts K.",
+        "AVBENCH_CONFIDENCE_SOURCE=head": "vLLM uses the head of a draft that has one by itself.",
+        "AVBENCH_CONFIDENCE_SOURCE=estimator": "vLLM always uses the head of a draft that has one.",
+    }
+    for assignment in (f"{name}={value}" for name, value in environment.items()):
+        yield f"{label}: on the embedded engine also set `{assignment}`; {in_vllm[assignment]}"
+
+
 def refit_words(results: Results) -> Iterator[str]:
     """Arms whose estimator refits at another pace than vLLM's."""
     for arm in results.arms:

@@ -37,6 +37,6 @@ def blank_measurement(cell: Cell, server: str, failure: CellFailure) -> Measurem
 
 
 def _estimator_state(cell: Cell) -> Literal["fresh", "carried"] | None:
-    if cell.arm.kind != "adaptive":
+    if not cell.arm.learns:
         return None
     return "carried" if cell.loads_before else "fresh"

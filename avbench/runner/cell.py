@@ -14,7 +14,7 @@ from avbench.load.counters import count_between, parse_metrics
 from avbench.load.driver import LoadJob, LoadResult, Phase, run_load
 from avbench.plan import Cell, Plan
 from avbench.prompts import measured_sequence, warmup_sequence
-from avbench.record.measurement import CellFailure, RequestTrace, SpecCounters
+from avbench.record.measurement import CellFailure, Measurement, RequestTrace, SpecCounters
 from avbench.record.quantities import dispatched_inside
 from avbench.record.summary import summarise
 from avbench.runner.blank import blank_measurement
@@ -27,8 +27,17 @@ TRACE_WAIT = 0.5  # s for the engine to write the steps of the window, which it 
 def measure_cell(plan: Plan, server: RunningServer, cell: Cell, on_phase: Callable[[Phase], None]) -> Record:
     """Warm up, measure, drain, and derive the figures. What the engine does wrong becomes `failure` or a note."""
     result = run_load(load_job(plan, server, cell), alive=server.alive, on_phase=on_phase)
-    failure = _failure(server, result)
     counters, notes = _counters(result)
+    record = cell_record(server, cell, result, counters)
+    if record.status == "done" and result.window is not None:
+        steps = _server_steps(server.folder / "trace.jsonl", result.clock_epoch, result.window)
+        record = replace(record, server_steps=steps)
+    return replace(record, notes=(*notes, *record.notes)), result.traces
+
+
+def cell_record(server: RunningServer, cell: Cell, result: LoadResult, counters: SpecCounters | None) -> Measurement:
+    """What is derived from the requests of a cell and the counters of its window."""
+    failure = _failure(server, result)
     record = replace(
         blank_measurement(cell, server.folder.name, failure or CellFailure(kind="", reason="")),
         failure=failure,
@@ -38,15 +47,11 @@ def measure_cell(plan: Plan, server: RunningServer, cell: Cell, on_phase: Callab
         window=result.window,
         warmup_requests=sum(trace.phase == "warmup" for trace in result.traces),
         counters=counters,
-        notes=(*notes, *_doubts(result, cell.concurrency)),
+        notes=tuple(_doubts(result, cell.concurrency)),
     )
-    if failure is None and result.window is not None:
-        record = replace(
-            record,
-            summary=summarise(result.traces, result.window, counters, cell.arm),
-            server_steps=_server_steps(server.folder / "trace.jsonl", result.clock_epoch, result.window),
-        )
-    return record, result.traces
+    if failure is not None or result.window is None:
+        return record
+    return replace(record, summary=summarise(result.traces, result.window, counters, cell.arm))
 
 
 def load_job(plan: Plan, server: RunningServer, cell: Cell) -> LoadJob:

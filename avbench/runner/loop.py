@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from avbench.engine.failure import EngineStartError, Failure
 from avbench.load.driver import Phase
@@ -79,12 +79,20 @@ def run_plan(plan: Plan, store: CellStore, ports: Ports, watch: Watch, *, used_n
     Raises EngineStartError if no engine could be started at all. KeyboardInterrupt passes through when the server is
     down; the interrupted cell is recorded as cancelled.
     """
-    return _Run(store, ports, watch, set(used_names)).run(plan)
+    clock: Literal["emulated"] | None = "emulated" if plan.spec.emulated else None
+    return _Run(store, ports, watch, set(used_names), clock).run(plan)
 
 
 class _Run:
-    def __init__(self, store: CellStore, ports: Ports, watch: Watch, used_names: set[str]) -> None:
-        self._store, self._ports, self._watch = store, ports, watch
+    def __init__(
+        self,
+        store: CellStore,
+        ports: Ports,
+        watch: Watch,
+        used_names: set[str],
+        clock: Literal["emulated"] | None,
+    ) -> None:
+        self._store, self._ports, self._watch, self._clock = store, ports, watch, clock
         self._used_names = used_names
         self._failed_on: dict[str, str] = {}  # server folder -> the first load that failed on it
         self._outcome = Outcome()
@@ -144,12 +152,13 @@ class _Run:
         except KeyboardInterrupt:
             if not cell.replayed:
                 failure = CellFailure(kind="cancelled", reason="interrupted while it was running")
-                self._store.write_cell(replace(blank_measurement(cell, name, failure), status="cancelled"), ())
+                cancelled = replace(blank_measurement(cell, name, failure), status="cancelled", clock=self._clock)
+                self._store.write_cell(cancelled, ())
             raise
         if cell.replayed:
             self._watch.replayed(cell)
             return measurement.failure
-        if cell.arm.kind == "adaptive" and self._failed_on.get(name):
+        if cell.arm.learns and self._failed_on.get(name):
             note = f"{self._failed_on[name]} failed before it on this server: the estimator has seen less than planned"
             measurement = replace(measurement, notes=(*measurement.notes, note))
         if measurement.failure is not None:
@@ -163,6 +172,7 @@ class _Run:
                 self._write(cell, blank_measurement(cell, name, failure), (), settled)
 
     def _write(self, cell: Cell, measurement: Measurement, traces: Iterable[RequestTrace], settled: set[str]) -> None:
+        measurement = replace(measurement, clock=self._clock)
         self._store.write_cell(measurement, traces)
         settled.add(cell.identity)
         (self._outcome.done if measurement.status == "done" else self._outcome.failed).append(cell.id)

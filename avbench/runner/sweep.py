@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from functools import partial
 
 from avbench.engine.command import OVERRIDE, EngineCommand, engine_command
@@ -15,7 +16,9 @@ from avbench.record.manifest import Manifest, continue_manifest, new_manifest, w
 from avbench.record.measurement import Measurement
 from avbench.record.store import ResultStore
 from avbench.runner.cell import measure_cell
+from avbench.runner.emulated import emulation_processes, launch_emulation, measure_emulated
 from avbench.runner.loop import Outcome, Ports, RunningServer, run_plan
+from avbench.runner.parallel import run_parallel
 from avbench.runner.watch import Watch
 
 
@@ -52,10 +55,24 @@ def run_sweep(plan: Plan, store: ResultStore, watch: Watch, wanted: Choice | Non
             return Outcome()
         store.write_manifest(_manifest(plan, store, records))
         used = {record.server for record in records if record.status == "done"}
-        ports = Ports(
-            launch=partial(_launch, plan, store), admit=partial(_admit, store), measure=partial(measure_cell, left)
-        )
-        return run_plan(left, store, ports, watch, used_names=used)
+        return (_run_emulated if plan.spec.emulated else _run_real)(left, store, watch, used)
+
+
+def _run_real(left: Plan, store: ResultStore, watch: Watch, used_names: set[str]) -> Outcome:
+    launch, measure = partial(_launch, left, store), partial(measure_cell, left)
+    ports = Ports(launch=launch, admit=partial(_admit, store), measure=measure)
+    return run_plan(left, store, ports, watch, used_names=used_names)
+
+
+def _run_emulated(left: Plan, store: ResultStore, watch: Watch, used_names: set[str]) -> Outcome:
+    stopped = threading.Event()
+    ports = Ports(
+        launch=partial(launch_emulation, left, store, stopped),
+        admit=partial(_admit, store),
+        measure=partial(measure_emulated, left),
+    )
+    processes = emulation_processes(len(left.groups))
+    return run_parallel(left, store, ports, watch, processes=processes, stopped=stopped, used_names=used_names)
 
 
 def _manifest(plan: Plan, store: ResultStore, records: list[Measurement]) -> Manifest:

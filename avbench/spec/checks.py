@@ -8,16 +8,19 @@ from pathlib import Path
 
 from avbench.errors import UsageError
 from avbench.spec.arm import Arm
+from avbench.spec.clock_checks import clock_findings
 from avbench.spec.document import Location
 from avbench.spec.engine_checks import engine_findings
 from avbench.spec.finding import Finding
 from avbench.spec.model_checks import model_findings
 from avbench.spec.models import resolve_model
+from avbench.spec.option_checks import option_findings
 from avbench.spec.prompt_files import prompts_name, resolve_prompts
 from avbench.spec.schema import AdaptiveArm, FixedArm, SweepFile
 
 # Letters, digits, dot, dash, single underscore: two underscores separate the parts of a cell's id.
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]|_(?!_)){0,63}")
+SHIPPED_DRAFTS = {"draft_model": "avbench:draft", "dspark": "avbench:dspark"}  # by method
 NAME_RULE = "letters, digits, `.`, `-` and single `_`, at most 64, the first a letter or digit"
 
 
@@ -34,7 +37,7 @@ def arms_of(file: SweepFile) -> list[tuple[Location, Arm]]:
             arms += [(("arms", index, "fixed", at), Arm(kind="fixed", k=k)) for at, k in enumerate(entry.fixed)]
         elif isinstance(entry, AdaptiveArm):
             given = entry.adaptive
-            arm = Arm(kind="adaptive", k=given.k, source=given.source, refit_interval=given.refit_interval)
+            arm = Arm(kind="adaptive", **given.model_dump())
             arms.append((("arms", index, "adaptive"), arm))
         else:
             arms.append((("arms", index), Arm(kind="none")))
@@ -46,6 +49,8 @@ def findings(file: SweepFile, path: Path) -> Iterator[Finding]:
     yield from _sweep_name(path)
     yield from _pair(file, path.parent)
     yield from engine_findings(file)
+    yield from clock_findings(file, path.parent, arms_of(file))
+    yield from option_findings(file, arms_of(file))
     yield from model_findings(file, path.parent, arms_of(file))
     yield from _repeated_arms(file)
     yield from _workloads(file, path.parent)
@@ -79,7 +84,7 @@ def _pair(file: SweepFile, base: Path) -> Iterator[Finding]:
         yield Finding(
             location=("pair", "draft"),
             message=f"missing, but arm `{drafting[0]}` drafts with `method: {file.pair.method}`",
-            hint="add `draft`: a model folder or `avbench:draft`; or keep only the arm `none`.",
+            hint=f"add `draft`: a model folder or `{SHIPPED_DRAFTS[file.pair.method]}`; or keep only the arm `none`.",
         )
 
 

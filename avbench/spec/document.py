@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,6 +176,7 @@ def _key_problems_of(node: yaml.MappingNode, key: str) -> Iterator[Problem]:
             first[name.value] = line
 
 
+_ENTRY_OF_ARMS = re.compile(r"arms\[\d+\](\.fixed.*)?$")
 _EMPTY_HINT = "give it a value, or remove it if it has a default."
 
 
@@ -186,5 +188,5 @@ def _empty_values(root: yaml.Node, key: str) -> Iterator[Problem]:
                 column=node.start_mark.column,
                 key=name,
                 message="has no value",
-                hint=_EMPTY_HINT + (" Plain decoding is `none`." if name.startswith("arms[") else ""),
+                hint=_EMPTY_HINT + (" Plain decoding is `none`." if _ENTRY_OF_ARMS.match(name) else ""),
             )

@@ -29,6 +29,11 @@ REFERENCE_ARGS: dict[str, tuple[type, str]] = {
 OWN_ENV = {
     "AVBENCH_TRACE_DIR": "remove it: traces are kept beside the results.",
     "AVBENCH_REFIT_INTERVAL": "it comes from `refit_interval` of an adaptive arm.",
+    "AVBENCH_CONFIDENCE_SOURCE": "it comes from `source` of an adaptive arm.",
+    "AVBENCH_DEPTH": "it comes from `depth` of an adaptive arm.",
+    "AVBENCH_LABELS": "it comes from the key `labels` of the sweep.",
+    "AVBENCH_OBSERVE": "it comes from the key `observe` of the sweep.",
+    "AVBENCH_STEP_COSTS": "it comes from `engine.costs`, with `clock: emulated`.",
 }
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

@@ -14,7 +14,7 @@ MAX_K = 64
 # Known, but not to this version.
 LATER_ENGINES = ("vllm", "endpoint")
 LATER_ARMS = ("schedule", "as-deployed")
-LATER_METHODS = ("eagle", "eagle3", "mtp", "deepseek_mtp", "dspark", "medusa", "ngram", "mlp_speculator")
+LATER_METHODS = ("eagle", "eagle3", "mtp", "deepseek_mtp", "dflash", "medusa", "ngram", "mlp_speculator")
 
 
 def _known_later(what: str, value: str, instead: str) -> PydanticCustomError:
@@ -43,14 +43,7 @@ def engine_kind(value: object) -> object:
 def pair_method(value: object) -> object:
     """Refuses vLLM's other methods by name."""
     if value in LATER_METHODS:
-        raise _known_later("this method", str(value), "use `method: draft_model`.")
-    return value
-
-
-def confidence_source(value: object) -> object:
-    """Refuses the confidence head by name."""
-    if value == "head":
-        raise _known_later("this confidence source", "head", "use `source: estimator`.")
+        raise _known_later("this method", str(value), "use `method: draft_model` or `method: dspark`.")
     return value
 
 

@@ -18,17 +18,17 @@ def value_hint(node: yaml.Node, location: Sequence[str | int]) -> str:
     schema = schema_at(location)
     kinds = {branch.get("type") for branch in branches_of(schema)}
     text = str(node.value) if isinstance(node, yaml.ScalarNode) else ""
-    if kinds & {"integer", "number"} and _quoted_number(node):
+    names = [str(name) for name in schema.get("enum", [schema["const"]] if "const" in schema else [])]
+    if _quoted(node, kinds):
         return f"remove the quotes: `{text}`."
     if "boolean" in kinds and text.lower() in {"yes", "no", "on", "off"}:
         return f"write `{'true' if text.lower() in {'yes', 'on'} else 'false'}`."
-    if "string" in kinds and isinstance(node, yaml.ScalarNode) and not _has_kind(node, kinds):
+    if "string" in kinds and not names and isinstance(node, yaml.ScalarNode) and not _has_kind(node, kinds):
         return f'YAML reads this as a {_kind_name(node)}: write `"{text}"` if the text is meant.'
     if kinds == {"array"} and isinstance(node, yaml.ScalarNode):
         return f"write a list: `[{text}]`."
     if kinds == {"array"} and isinstance(node, yaml.MappingNode):
         return "begin each entry of the list with `- `."
-    names = [str(name) for name in schema.get("enum", [schema["const"]] if "const" in schema else [])]
     return did_you_mean(nearest(text, names)) or _described(location)
 
 
@@ -37,14 +37,17 @@ def _has_kind(node: yaml.ScalarNode, kinds: set[object]) -> bool:
     return kind == "str" or (kind in {"int", "float"} and bool(kinds & {"integer", "number"}))
 
 
-def _quoted_number(node: yaml.Node) -> bool:
+def _quoted(node: yaml.Node, kinds: set[object]) -> bool:
+    """A number or truth value that quotes made text."""
     if getattr(node, "style", None) not in {"'", '"'}:
         return False
+    if "boolean" in kinds and node.value in {"true", "false"}:
+        return True
     try:
         float(str(node.value))
     except ValueError:
         return False
-    return True
+    return bool(kinds & {"integer", "number"})
 
 
 def _kind_name(node: yaml.ScalarNode) -> str:
@@ -81,6 +84,8 @@ def unknown_key_hint(key: str, parent_key: str, schema: Schema) -> str:
     near = nearest_key(key, schema)
     if near:
         return did_you_mean(near, listed)
+    if parent_key and key in root_schema()["properties"]:
+        return f"`{key}` belongs at the top of the file. {listed}"
     home = _home_of(key)
     return f"`{key}` belongs under `{home}`. {listed}" if home and home != parent_key else listed
 
@@ -95,7 +100,8 @@ def nearest_key(key: str, schema: Schema) -> str | None:
 
 
 def _home_of(key: str) -> str | None:
-    for name, section in root_schema()["properties"].items():
+    arm_options = {"adaptive": root_schema()["$defs"]["AdaptiveOptions"]}
+    for name, section in {**root_schema()["properties"], **arm_options}.items():
         item = resolved(section).get("items", {})
         if key in resolved(section).get("properties", {}) or key in resolved(item).get("properties", {}):
             return str(name)

@@ -6,12 +6,13 @@ What a file does not say is not judged here: the engine does that when it loads 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from avbench.errors import UsageError
 from avbench.spec.arm import Arm
 from avbench.spec.document import Location
+from avbench.spec.draft_checks import draft_findings
 from avbench.spec.engine_checks import MAX_MODEL_LEN, fits_flag
 from avbench.spec.finding import Finding
 from avbench.spec.model_limits import POSITIONS_KEY, VOCABULARY_KEY, ModelLimits, read_limits
@@ -41,7 +42,10 @@ def model_findings(file: SweepFile, base: Path, arms: Sequence[tuple[Location, A
     """`base`: relative model folders start there. `arms`: every arm with its place; the draft counts if one drafts."""
     target = _limits(file.pair.target, base)
     draft = _limits(file.pair.draft, base) if any(arm.kind != "none" for _, arm in arms) else ModelLimits()
+    yield from draft_findings(file, target, draft, arms)
     yield from _vocabularies(file, target, draft)
+    if file.pair.method == "dspark":  # it reads the target's hidden state, not the text: no length of its own
+        draft = replace(draft, positions=None)
     needs = (*_answers(file), *_steps(arms))
     given = file.engine.args.get(MAX_MODEL_LEN)
     if given is None:

@@ -12,7 +12,7 @@ from avbench.spec.nearest import did_you_mean, nearest
 from avbench.spec.paths import reference_path
 
 SHIPPED_PREFIX = "avbench:"
-SHIPPED_MODELS = ("target", "draft")
+SHIPPED_MODELS = ("target", "draft", "dspark")
 # What decides the numbers: weights, shapes, text <-> tokens, chat template. A README or licence does not.
 _DECISIVE = ("config.json", "*.safetensors", "tokenizer*.json", "chat_template.*", "generation_config.json")
 _BLOCK = 1 << 20
@@ -35,7 +35,7 @@ def resolve_model(ref: str, base: Path) -> Path:
         raise UsageError(
             f"model `{ref}`: there is no folder {folder}",
             hint="the reference engine loads local folders in Hugging Face format, or the shipped "
-            + " and ".join(f"`{SHIPPED_PREFIX}{name}`" for name in SHIPPED_MODELS)
+            + ", ".join(f"`{SHIPPED_PREFIX}{name}`" for name in SHIPPED_MODELS)
             + "; paths start at the sweep file's folder.",
         )
     return _with_config(ref, folder)

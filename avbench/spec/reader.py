@@ -51,6 +51,8 @@ def _spec(path: Path, file: SweepFile) -> SweepSpec:
         passes=file.passes,
         cell=CellProtocol(**file.cell.model_dump()),
         seed=file.seed,
+        labels=file.labels,
+        observe=file.observe,
     )
 
 
@@ -72,6 +74,8 @@ def _engine(file: SweepFile) -> EngineSpec:
         args=dict(file.engine.args),
         env={name: str(value) for name, value in file.engine.env.items()},
         start_timeout=file.engine.start_timeout,
+        clock=file.engine.clock,
+        costs=file.engine.costs,
     )
 
 

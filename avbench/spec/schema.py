@@ -20,7 +20,6 @@ from avbench.spec.fields import (
     arm_form,
     as_adaptive,
     as_list,
-    confidence_source,
     engine_kind,
     known_form,
     pair_method,
@@ -39,10 +38,14 @@ class PairSection(Section):
     name: OptionalText = Field(default=None, description="Name for tables and the report.")
     target: Text = Field(description="Target model: a folder in Hugging Face format, or `avbench:target` (shipped).")
     draft: OptionalText = Field(
-        default=None, description="Draft model: a folder, or `avbench:draft` (shipped). Needed by arms that draft."
+        default=None,
+        description="Draft model: a folder, or `avbench:draft` or `avbench:dspark` (shipped). Needed by arms that "
+        "draft.",
     )
-    method: Annotated[Literal["draft_model"], BeforeValidator(pair_method)] = Field(
-        default="draft_model", description="How drafts are made, as in vLLM's `--speculative-config`."
+    method: Annotated[Literal["draft_model", "dspark"], BeforeValidator(pair_method)] = Field(
+        default="draft_model",
+        description="How drafts are made, as in vLLM's `--speculative-config`: `draft_model` token by token, `dspark` "
+        "a block in one pass.",
     )
     draft_sampling: Literal["greedy", "probabilistic"] = Field(
         default="probabilistic",
@@ -65,6 +68,14 @@ class EngineSection(Section):
     )
     start_timeout: PositiveSeconds = Field(
         default=300.0, description="Longest start of a server, until `/health` answers."
+    )
+    clock: Literal["real", "emulated"] = Field(
+        default="real",
+        description="`emulated`: real models and sampling in virtual time, every step lasting what `costs` says.",
+    )
+    costs: OptionalText = Field(
+        default=None,
+        description="Cost table of `clock: emulated`: a JSON file or an engine's trace, relative to the sweep file.",
     )
 
 
@@ -95,11 +106,17 @@ class AdaptiveOptions(Section):
     """Adaptive verification (AV)."""
 
     k: K = Field(description="Drafted tokens per step; AV decides how many of them are verified.")
-    source: Annotated[Literal["estimator"], BeforeValidator(confidence_source)] = Field(
-        default="estimator", description="Where confidences come from: the online estimator."
+    source: Literal["estimator", "head"] = Field(
+        default="estimator",
+        description="Where confidences come from: the online estimator, or the confidence head of the draft.",
     )
     refit_interval: Interval | SkipJsonSchema[None] = Field(
         default=None, description="Engine steps between two refits; the engine's default is 100, as in vLLM."
+    )
+    depth: Literal["nested"] | SkipJsonSchema[None] = Field(
+        default=None,
+        description="`nested`: the draft depth is chosen together with the budget, an extension of avbench for the "
+        "embedded engine. Leave it away for vLLM's rule, which always drafts K.",
     )
 
 
@@ -201,6 +218,14 @@ class SweepFile(Section):
         description="Server starts per arm. Odd passes run forward, even ones reversed: use an even number.",
     )
     cell: CellSection = Field(default_factory=CellSection, description="How long one cell is warmed up and measured.")
+    labels: bool = Field(
+        default=False, description="Write every draft with its features and verdict beside the trace (takes time)."
+    )
+    observe: bool = Field(
+        default=False,
+        description="Adaptive arms compute everything and trim nothing, so that no label is missing: for studies, not "
+        "for speed.",
+    )
     seed: int = Field(
         default=0, ge=0, le=4_294_967_295, description="Decides prompt order, request seeds and the engine's seed."
     )

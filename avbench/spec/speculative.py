@@ -31,7 +31,7 @@ def speculative_config(pair: Pair, arm: Arm, *, model: str | None = None) -> Spe
     if arm.kind == "none":
         return None
     draft = model or pair.draft
-    if draft is None and pair.method == "draft_model":
+    if draft is None and pair.method in {"draft_model", "dspark"}:
         raise UsageError(
             f"arm `{arm.id}` speculates with method `{pair.method}`, but the pair `{pair.name}` names no draft",
             hint="add `draft:` to `pair:`",
@@ -43,6 +43,22 @@ def speculative_config(pair: Pair, arm: Arm, *, model: str | None = None) -> Spe
     config["draft_sample_method"] = pair.draft_sampling
     config["enable_adaptive_verification"] = arm.kind == "adaptive"
     return config
+
+
+def choice_environment(arm: Arm) -> dict[str, str]:
+    """What an adaptive arm tells the embedded engine beside its configuration, which has no keys for it."""
+    return {"AVBENCH_CONFIDENCE_SOURCE": arm.source or "estimator", "AVBENCH_DEPTH": arm.depth or "full"}
+
+
+def needed_environment(pair: Pair, arm: Arm) -> dict[str, str]:
+    """The part of it that a person must set to get this arm: where the engine would choose something else by itself.
+
+    It takes the head of a draft that carries one, as vLLM does; only `dspark` drafts do.
+    """
+    if arm.kind != "adaptive":
+        return {}
+    usual = {"AVBENCH_DEPTH": "full"} | ({} if pair.method == "dspark" else {"AVBENCH_CONFIDENCE_SOURCE": "estimator"})
+    return {name: value for name, value in choice_environment(arm).items() if usual.get(name) != value}
 
 
 def config_flag(config: SpeculativeConfig | None) -> str:

@@ -36,6 +36,8 @@ def _misspelt(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
 
 def _problem(document: Document, details: Mapping[str, Any]) -> Problem:
     location = _file_location(details["loc"])
+    if details["type"] not in {"extra_forbidden", "missing"}:  # these end in a key that a schema or a file lacks
+        location = list(expectation.known_location(location))
     place = document.place(location)
     message, hint = _said(details, location, document, place)
     return Problem(line=place.line, column=place.column, key=place.key, message=message, hint=hint)
@@ -61,10 +63,9 @@ def _said(
         return details["msg"], details["ctx"]["hint"]
     if details["type"] == "arm":
         return _no_arm(place)
-    known = expectation.known_location(location)
-    expected = expectation.expected(expectation.schema_at(known))
-    hint = hints.value_hint(place.node, known)
-    if place.node.value == "0" and {"k", "fixed"} & set(known[2:]):
+    expected = expectation.expected(expectation.schema_at(location))
+    hint = hints.value_hint(place.node, location)
+    if place.node.value == "0" and {"k", "fixed"} & set(location[2:]):
         hint = "K=0 is plain decoding: the arm `none`."
     return f"got {shown(place.node)}, expected {expected}", hint
 

@@ -11,6 +11,7 @@ from avbench.spec.arm import Arm
 
 DraftSampling = Literal["greedy", "probabilistic"]
 ArgValue = str | int | float | bool | None
+Clock = Literal["real", "emulated"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,8 @@ class EngineSpec:
     args: Mapping[str, ArgValue] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     start_timeout: float = 300.0  # s until /health must answer 200
+    clock: Clock = "real"
+    costs: str | None = None  # the cost table of the emulated clock, relative to the sweep file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,13 @@ class SweepSpec:
     passes: int
     cell: CellProtocol
     seed: int = 0
+    labels: bool = False  # write every draft with its features and verdict
+    observe: bool = False  # adaptive arms trim nothing
+
+    @property
+    def emulated(self) -> bool:
+        """Time is virtual: steps last what a cost table says."""
+        return self.engine.clock == "emulated"
 
     @property
     def engine_args(self) -> dict[str, ArgValue]:

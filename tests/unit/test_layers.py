@@ -40,6 +40,7 @@ ONLY_IN = {
     "vllm": set(),
     "pandas": {"analysis", "report"},
     "plotly": {"analysis", "report"},
+    "sklearn": {"analysis", "report"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -106,7 +107,7 @@ def test_the_command_line_starts_without_heavy_libraries(command: list[str]) -> 
         "import sys; from avbench.cli import app\n"
         f"try: app({command!r})\n"
         "except SystemExit: pass\n"
-        "print(sorted({'torch', 'pandas', 'plotly', 'numpy', 'scipy', 'aiohttp', 'pydantic', 'pyarrow'}"
+        "print(sorted({'torch', 'pandas', 'plotly', 'numpy', 'scipy', 'aiohttp', 'pydantic', 'pyarrow', 'sklearn'}"
         " & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,7 @@
-"""`python -m avbench.reference.train`: corpus, target, draft, export, evaluate. Each stage resumes where it stopped."""
+"""`python -m avbench.reference.train`: corpus, target, draft, export, dspark, evaluate.
+
+Each stage resumes where it stopped.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from torch import nn
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from avbench.reference.dspark_checkpoint import write_dspark
+from avbench.reference.llama import Llama
 from avbench.reference.train import evaluate as evaluation
 from avbench.reference.train import losses
 from avbench.reference.train.corpus import read_corpus
 from avbench.reference.train.data import Batches, TokenStream
+from avbench.reference.train.dspark import drafting
+from avbench.reference.train.dspark_model import DSparkModel
 from avbench.reference.train.loop import LossFn, Recipe, Run
-from avbench.reference.train.shapes import draft_config, target_config
+from avbench.reference.train.shapes import draft_config, dspark_shape, target_config
 from avbench.reference.train.tokenizer import train_tokenizer
 
 SEED = 20260
-TARGET_MINUTES, DRAFT_MINUTES = 90.0, 9.0
+TARGET_MINUTES, DRAFT_MINUTES, DSPARK_MINUTES = 90.0, 9.0, 60.0
 
 
 def main() -> None:
@@ -74,6 +82,20 @@ def export(work: Path, args: argparse.Namespace) -> None:
         log(work, f"wrote {folder}")
 
 
+def dspark(work: Path, args: argparse.Namespace) -> None:
+    """Train the parallel drafter on the exported target, and write its checkpoint in float16."""
+    folder = Path(args.out) / "target"
+    tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(folder)
+    recipe = Recipe(minutes=args.dspark_minutes, rows=6, length=512, muon_lr=0.02, adam_lr=4e-3, seed=SEED + 2)
+    teacher = Llama(folder, slots=recipe.rows, length=2 * recipe.length, dtype=torch.float32)
+    shape = dspark_shape(len(tokenizer))
+    teacher.tap = shape.tap_layer
+    model = DSparkModel(shape)
+    kept = [document for document in read_corpus() if not document.held_out]
+    _run(work, "dspark", model, drafting(model, teacher, seed=recipe.seed), TokenStream.of(kept, tokenizer), recipe)
+    write_dspark(Path(args.out) / "dspark", shape, model.state_dict())
+
+
 def evaluate(work: Path, args: argparse.Namespace) -> None:
     """Say how good the exported pair is on held-out text, encoded by its own tokenizer."""
     torch.set_grad_enabled(False)
@@ -86,8 +108,9 @@ def evaluate(work: Path, args: argparse.Namespace) -> None:
         log(work, f"held-out {kind}: cross-entropy {evaluation.cross_entropy(model, stream):.3f} nats a token")
         for temperature in (1.0, 0.6):
             prompts = evaluation.beginnings(stream)
-            labels = evaluation.graded_drafts(Path(args.out), prompts, temperature=temperature)
-            log(work, f"held-out {kind}, temperature {temperature}: {evaluation.describe(labels)}")
+            for method, name in (("draft_model", "draft"), ("dspark", "dspark")):
+                labels = evaluation.graded_drafts(Path(args.out), prompts, method=method, temperature=temperature)
+                log(work, f"{name}, held-out {kind}, temperature {temperature}: {evaluation.describe(labels)}")
 
 
 STAGES: dict[str, Callable[[Path, argparse.Namespace], None]] = {
@@ -95,6 +118,7 @@ STAGES: dict[str, Callable[[Path, argparse.Namespace], None]] = {
     "target": target,
     "draft": draft,
     "export": export,
+    "dspark": dspark,
     "evaluate": evaluate,
 }
 
@@ -112,7 +136,11 @@ def _train(work: Path, name: str, model: LlamaForCausalLM, loss_fn: LossFn, reci
         for attribute in ("o_proj", "down_proj"):
             if hasattr(module, attribute):
                 torch.nn.init.zeros_(getattr(module, attribute).weight)
-    batches = Batches(TokenStream.load(work / "train.npz"), seed=recipe.seed)
+    _run(work, name, model, loss_fn, TokenStream.load(work / "train.npz"), recipe)
+
+
+def _run(work: Path, name: str, model: nn.Module, loss_fn: LossFn, stream: TokenStream, recipe: Recipe) -> None:
+    batches = Batches(stream, seed=recipe.seed)
     run = Run(model, loss_fn, batches, recipe, work / f"{name}.pt")
     log(work, f"{name}: {sum(p.numel() for p in model.parameters())} parameters, at {run.progress:.0%} of {recipe}")
     run.train(lambda line: log(work, f"{name} {line}"))
@@ -138,6 +166,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", default=str(Path(__file__).parents[1] / "weights"), help="where the checkpoints go")
     parser.add_argument("--target-minutes", type=float, default=TARGET_MINUTES)
     parser.add_argument("--draft-minutes", type=float, default=DRAFT_MINUTES)
+    parser.add_argument("--dspark-minutes", type=float, default=DSPARK_MINUTES)
     parser.add_argument("--threads", type=int, default=2)
     return parser.parse_args()
 

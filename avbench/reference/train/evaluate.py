@@ -22,9 +22,10 @@ from avbench.adaptive.costs import CostTables
 from avbench.adaptive.features import Float32
 from avbench.adaptive.verification import AdaptiveVerification
 from avbench.reference.core import EngineCore
-from avbench.reference.drafter import SequentialDrafter
 from avbench.reference.llama import Llama
+from avbench.reference.load_drafter import load_drafter
 from avbench.reference.messages import Submit
+from avbench.reference.options import SpeculativeConfig
 from avbench.reference.speculation import Adaptive, Speculation
 from avbench.reference.trace import Trace
 from avbench.reference.train.data import TokenStream
@@ -87,12 +88,16 @@ def cross_entropy(model: LlamaForCausalLM, stream: TokenStream, *, length: int =
     return float(np.average([loss.item() for loss in losses], weights=[len(rows) for rows in batches]))
 
 
-def graded_drafts(pair: Path, prompts: list[list[int]], *, temperature: float) -> Labels:
-    """Let the engine continue `prompts` with K = 7 and keep every label."""
+def graded_drafts(pair: Path, prompts: list[list[int]], *, method: str, temperature: float) -> Labels:
+    """Let the engine continue `prompts` with K = 7 and keep every label; the draft is in the folder of its method."""
     target = Llama(pair / "target", slots=SLOTS, length=LENGTH, dtype=torch.float32)
-    drafter = SequentialDrafter(
-        pair / "draft", k=K, slots=SLOTS, length=LENGTH, dtype=torch.float32, sampling="probabilistic"
+    spec = SpeculativeConfig(
+        method=method,
+        model=str(pair / {"draft_model": "draft", "dspark": "dspark"}[method]),
+        num_speculative_tokens=K,
+        draft_sample_method="probabilistic",
     )
+    drafter = load_drafter(spec, target, slots=SLOTS, length=LENGTH)
     free = CostTables(draft=np.zeros(SLOTS + 1), verify=np.ones(SLOTS * LENGTH))  # drafts cost nothing: admit all
     recorder = Recorder()
     verification = AdaptiveVerification(costs=free, max_requests=SLOTS, positions=K)

@@ -113,8 +113,14 @@ class Run:
         self._step, self._spent, self._batches.position = state["step"], state["spent"], state["position"]
 
 
+NOT_MATRICES = ("embed", "lm_head", "bias", "confidence")  # looked up, or one row for each class or position
+
+
 def split_parameters(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Matrices inside the blocks, and the rest (embedding, norms)."""
-    inner = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
-    outer = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
+    """Matrices inside the blocks, and the rest (embeddings, norms, output layers)."""
+    inner: list[nn.Parameter] = []
+    outer: list[nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        matrix = parameter.ndim == 2 and not any(part in name for part in NOT_MATRICES)
+        (inner if matrix else outer).append(parameter)
     return inner, outer

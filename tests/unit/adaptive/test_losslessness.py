@@ -5,6 +5,7 @@ Small vocabularies, no sampling. The engine's own budget and ranking decide; onl
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -13,10 +14,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from avbench.adaptive.budget import size_budget
+from avbench.adaptive.budget import admit, size_budget
 from avbench.adaptive.costs import CostTables, interpolated, staircase
+from avbench.adaptive.depth import Choice, DepthTables, choose_depth
 from avbench.adaptive.estimator import OnlineAcceptanceEstimator
 from avbench.adaptive.features import Float32, logit_qmax
+from avbench.adaptive.nested import NestedDepth
+from avbench.adaptive.outlook import Outlook
 from avbench.adaptive.verification import AdaptiveVerification
 
 Tokens = tuple[int, ...]
@@ -310,3 +314,155 @@ def test_trimming_by_the_drawn_token_biases_the_output() -> None:
     assert first_token(lambda token: q[token] >= 0.5) == pytest.approx([0.4, 0.6])
     assert first_token(lambda _: bool(q.max() >= 0.5)) == pytest.approx([0.5, 0.5])
     assert first_token(lambda _: bool(q.max() >= 0.9)) == pytest.approx([0.5, 0.5])
+
+
+# Nested depth, an extension of avbench: the depth is chosen too.
+
+
+@dataclass(frozen=True)
+class NestedEngine:
+    """Engine steps in which `NestedDepth` chooses depth and budget, everything it remembers included; with a sample and
+    a patience so small that it changes its mind all the time. `hindsight`: choose from the confidences of the very
+    drafts that are decided about."""
+
+    target: Model
+    draft: Model
+    costs: DepthTables
+    requests: int
+    positions: int
+    length: int
+    hindsight: bool = False
+    choices: set[tuple[int, int]] = field(default_factory=set)  # that were made after the first step
+
+    def output(self) -> dict[object, float]:
+        """The exact joint distribution of every request's first `length` tokens."""
+        size = {"max_requests": self.requests, "positions": self.positions}
+        rule = NestedDepth(costs=self.costs, **size, outlook=Outlook(**size, patience=2.0, smallest_sample=1))
+        total: dict[object, float] = {}
+        for first, chance in joint([drawn(self.target, (), 1)] * self.requests):
+            self._draft(first, rule, chance, total, 0)
+        return total
+
+    def wanted(self) -> dict[object, float]:
+        """The target's own distribution of the same tokens."""
+        return dict(joint([drawn(self.target, (), self.length)] * self.requests))
+
+    def _draft(
+        self, prefixes: tuple[Tokens, ...], rule: NestedDepth, chance: float, total: dict[object, float], step: int
+    ) -> None:
+        if all(len(prefix) >= self.length for prefix in prefixes):
+            key = tuple(prefix[: self.length] for prefix in prefixes)
+            total[key] = total.get(key, 0.0) + chance
+            return
+        if rule.due(self.requests):
+            rule.choose(self.requests)
+        choice = rule.choice(self.requests)
+        depth = self.positions if self.hindsight else choice.depth
+        if step:
+            self.choices.add((choice.depth, choice.budget))
+        for drafts, share in joint([drawn(self.draft, prefix, depth) for prefix in prefixes]):
+            here, slots = copy.deepcopy(rule), np.arange(self.requests)
+            features = np.zeros((self.requests, self.positions))
+            for i, (prefix, tokens) in enumerate(zip(prefixes, drafts, strict=True)):
+                with np.errstate(divide="ignore"):
+                    features[i, :depth] = [logit_qmax(np.log(self.draft(prefix + tokens[:k]))) for k in range(depth)]
+            source = OnlineAcceptanceEstimator(max_requests=self.requests, positions=self.positions)
+            confidences = here.record(slots, source.predict(features, slots), depth)
+            if self.hindsight:
+                choice = choose_depth(np.cumprod(confidences, axis=1)[None], self.costs)
+            self._verify(prefixes, drafts, here, confidences, choice, chance * share, total, step)
+
+    def _verify(
+        self,
+        prefixes: tuple[Tokens, ...],
+        drafts: tuple[Tokens, ...],
+        rule: NestedDepth,
+        confidences: Float32,
+        choice: Choice,
+        chance: float,
+        total: dict[object, float],
+        step: int,
+    ) -> None:
+        scheduled = np.full(self.requests, min(choice.depth, self.positions))
+        admitted = admit(confidences, scheduled, choice.budget)
+        verdicts = [
+            emitted(self.target, self.draft, prefix, tokens, int(a))
+            for prefix, tokens, a in zip(prefixes, drafts, admitted, strict=True)
+        ]
+        for outcome, share in joint(verdicts):
+            here = copy.deepcopy(rule)
+            accepted = np.array([len(new) - 1 for new in outcome])
+            here.verdict(np.arange(self.requests), accepted, admitted)
+            longer = tuple(prefix + new for prefix, new in zip(prefixes, outcome, strict=True))
+            self._draft(longer, here, chance * share, total, step + 1)
+
+
+def hand_built_depth(*, hindsight: bool) -> NestedEngine:
+    """One block of drafts costs 0.78 however deep it is and verification 1 whatever it verifies: where the estimator is
+    cold, the very comparison of `test_sizing_from_current_confidences_is_not_lossless`."""
+    costs = DepthTables(draft=np.array([[0.0, 0.0], [0.0, 0.78], [0.0, 0.78]]), verify=np.ones(4))
+    return NestedEngine(
+        target=hand_built,
+        draft=hand_built,
+        costs=costs,
+        requests=1,
+        positions=2,
+        length=2,
+        hindsight=hindsight,
+    )
+
+
+def test_depth_chosen_from_current_confidences_is_not_lossless() -> None:
+    """A drawn: 1 + 0.450 + 0.434 tokens over 1.78 beat 1 over 1, so depth 2; B drawn: 1.631 over 1.78 do not, so depth
+    0, and the target tosses its coin afresh."""
+    engine = hand_built_depth(hindsight=True)
+    output = engine.output()
+    assert output[((START, A),)] == pytest.approx(0.75)
+    assert total_variation(output, engine.wanted()) == pytest.approx(0.25)
+
+
+def test_the_same_case_is_lossless_when_the_depth_is_chosen_before() -> None:
+    engine = hand_built_depth(hindsight=False)
+    assert total_variation(engine.output(), engine.wanted()) < 1e-12
+
+
+def random_depth_engine(seed: int, *, requests: int, positions: int, length: int, hindsight: bool) -> NestedEngine:
+    rng = np.random.default_rng(seed)
+    tokens = requests * (positions + 1)
+    steps = np.cumsum(rng.uniform(0.0, 1.2, tokens + 1) * (rng.uniform(size=tokens + 1) < 0.5))
+    drafting = np.cumsum(rng.uniform(0.0, 1.2, positions) * (rng.uniform(size=positions) < 0.7))
+    return NestedEngine(
+        target=random_model(rng, 2, 1.0),
+        draft=random_model(rng, 2, 2.0),
+        costs=DepthTables(draft=np.tile(np.append(0.0, drafting)[:, None], (1, requests + 1)), verify=1.0 + steps),
+        requests=requests,
+        positions=positions,
+        length=length,
+        hindsight=hindsight,
+    )
+
+
+@pytest.mark.parametrize("seed", [6, 7])
+def test_depths_of_random_models_with_one_request(seed: int) -> None:
+    """Two depths are chosen, depending on the drafts before; with hindsight the same costs bias the output."""
+    case = {"requests": 1, "positions": 2}
+    honest = random_depth_engine(seed, **case, length=5, hindsight=False)
+    biased = random_depth_engine(seed, **case, length=4, hindsight=True)
+    assert total_variation(honest.output(), honest.wanted()) < 1e-12
+    assert {depth for depth, _ in honest.choices} == {0, 2}
+    assert total_variation(biased.output(), biased.wanted()) > 5e-3
+
+
+def test_all_depths_in_turn_stay_lossless() -> None:
+    engine = random_depth_engine(70, requests=1, positions=2, length=6, hindsight=False)
+    assert total_variation(engine.output(), engine.wanted()) < 1e-12
+    assert {depth for depth, _ in engine.choices} == {0, 1, 2}
+
+
+@pytest.mark.parametrize(("seed", "choices"), [(12, {(2, 3)}), (23, {(0, 0), (1, 1)})])
+def test_requests_that_share_a_depth_and_compete_for_its_budget_stay_lossless(
+    seed: int, choices: set[tuple[int, int]]
+) -> None:
+    engine = random_depth_engine(seed, requests=2, positions=2, length=3, hindsight=False)
+    assert total_variation(engine.output(), engine.wanted()) < 1e-12
+    assert engine.choices == choices

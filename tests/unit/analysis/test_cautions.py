@@ -20,10 +20,12 @@ from tests.factories import (
     NONE,
     failed_cell,
     make_counters,
+    make_emulated,
     make_manifest,
     make_measurement,
     make_measurements,
     make_percentiles,
+    make_results,
 )
 from tests.folders import make_requests, make_trace_lines, write_results, write_server, write_sweep
 
@@ -94,6 +96,49 @@ def test_what_a_summary_alone_can_tell(clean: Path, kind: str, changes: dict[str
     assert len(caution.where) == 4  # 2 workloads x 2 passes
     assert caution.text
     assert caution.advice
+
+
+def test_emulated_steps_are_said() -> None:
+    (caution,) = found(make_emulated(), "emulated_steps")
+    assert "cost table `toy table`" in caution.text
+    assert caution.advice.startswith("Compare the arms with each other and never with measured figures")
+
+
+def test_a_machine_cannot_drift_in_virtual_time() -> None:
+    drifting = {"pass_noise": 0.3, "noise": 0.001, "passes": 3}
+    assert {"machine_drift", "odd_passes"} <= kinds(make_results(**drifting))
+    assert not {"machine_drift", "odd_passes"} & kinds(make_emulated(**drifting))
+
+
+def watched(clean: Path, **keys: bool) -> Results:
+    manifest = read_results(clean).manifest
+    return with_cells(clean, lambda cell: cell, manifest={**manifest, "spec": {**manifest["spec"], **keys}})
+
+
+def test_labels_take_time_in_arms_that_draft(clean: Path) -> None:
+    (caution,) = found(watched(clean, labels=True), "labelled_drafts")
+    assert caution.where == ("K=1", "K=3", "K=7", "AV 7")
+    emulated = make_emulated()
+    manifest = {**emulated.manifest, "spec": {**emulated.manifest["spec"], "labels": True}}
+    assert "labelled_drafts" not in kinds(results_of(Path("x"), manifest, emulated.measurements))
+
+
+def test_observed_arms_are_named_and_not_ranked(clean: Path) -> None:
+    results = watched(clean, observe=True)
+    (caution,) = found(results, "observed_drafts")
+    assert caution.where == ("AV 7",)
+    unranked = unranked_points(results)
+    assert {point.arm for point in unranked} == {ADAPTIVE.id}
+    assert len(unranked) == 6  # 2 workloads x 3 loads
+    assert set(unranked.values()) == {"`observe` was on, so nothing was trimmed"}
+
+
+def test_what_observe_asked_for_is_not_a_second_doubt(clean: Path) -> None:
+    untrimmed = counters_of(ADAPTIVE.id, verified=7000, draft_tokens=7000)
+    manifest = read_results(clean).manifest
+    observed = {**manifest, "spec": {**manifest["spec"], "observe": True}}
+    assert "nothing_trimmed" in kinds(with_cells(clean, untrimmed))
+    assert "nothing_trimmed" not in kinds(with_cells(clean, untrimmed, manifest=observed))
 
 
 def test_plain_decoding_is_not_blamed_for_having_no_acceptance(clean: Path) -> None:

@@ -10,11 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from avbench.analysis.advice import advise
 from avbench.analysis.coefficients import coefficient_traces
 from avbench.analysis.results import arm_of_id, read_results, results_of
-from avbench.errors import UsageError
+from avbench.errors import NotComparableError, UsageError
 from avbench.spec.arm import Arm
-from tests.factories import ADAPTIVE, ARMS, FIXED_1, FIXED_3, NONE, make_manifest, make_measurement, make_measurements
+from tests.factories import (
+    ADAPTIVE,
+    ARMS,
+    FIXED_1,
+    FIXED_3,
+    NONE,
+    failed_cell,
+    make_emulated,
+    make_manifest,
+    make_measurement,
+    make_measurements,
+    make_results,
+)
 from tests.folders import make_trace_lines, write_results, write_server, write_sweep
 
 
@@ -59,6 +72,7 @@ arms = st.one_of(
         k=st.integers(min_value=1, max_value=64),
         source=st.sampled_from(["estimator", "head"]),
         refit_interval=st.none() | st.integers(min_value=1, max_value=1000),
+        depth=st.none() | st.just("nested"),
     ),
 )
 
@@ -71,6 +85,45 @@ def test_an_arm_is_read_back_from_its_id(arm: Arm) -> None:
 def test_what_is_no_arm_is_an_error() -> None:
     with pytest.raises(ValueError, match="expected `none`, `fixed-K`"):
         arm_of_id("turbo-9")
+
+
+def test_a_real_sweep_has_no_cost_table(tmp_path: Path) -> None:
+    results = read_results(write_sweep(tmp_path / "r", workloads=("code",)))
+    assert (results.emulated, results.costs, results.cost_table) == (False, None, {})
+    assert results.throughput_unit == "tok/s per engine"
+
+
+def test_an_emulated_sweep_knows_its_cost_table() -> None:
+    results = make_emulated()
+    assert (results.emulated, results.costs) == (True, "toy table")
+    assert results.cost_table["notes"] == ["drafting is free"]
+    assert results.throughput_unit == "tok/s (virtual)"
+    assert advise(results, unranked={}).costs == "toy table"
+    nameless = results_of(Path("x"), {**results.manifest, "costs": None}, [])
+    assert (nameless.emulated, nameless.costs) == (True, "a cost table without a name")
+
+
+@pytest.mark.parametrize("emulated", [True, False])
+def test_real_and_emulated_cells_never_stand_side_by_side(tmp_path: Path, emulated: bool) -> None:
+    results = make_emulated() if emulated else make_results()
+    own, other = ("emulated", "real") if emulated else ("real", "emulated")
+    odd = dataclasses.replace(results.measurements[3], clock=None if emulated else "emulated")
+    cells = [*results.measurements[:3], odd, *results.measurements[4:]]
+    write_results(tmp_path / "r", cells, dict(results.manifest))
+    with pytest.raises(NotComparableError) as caught:
+        read_results(tmp_path / "r")
+    assert caught.value.message == (
+        f"{tmp_path / 'r'}: the clock of this sweep is {own}, but 1 cell was measured with the {other} one, such as "
+        f"`{odd.cell_id}`"
+    )
+    assert "a results folder of their own" in (caught.value.hint or "")
+
+
+def test_a_failed_cell_has_no_clock(tmp_path: Path) -> None:
+    results = make_emulated()
+    cells = [dataclasses.replace(failed_cell(results.measurements[0]), clock=None), *results.measurements[1:]]
+    write_results(tmp_path / "r", cells, dict(results.manifest))
+    assert read_results(tmp_path / "r").emulated
 
 
 def test_arms_that_share_a_label_are_shown_with_their_refit_interval() -> None:

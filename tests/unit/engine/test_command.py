@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from avbench.engine.command import EngineCommand, engine_command
+from avbench.engine.command import EngineCommand, engine_command, engine_environment, engine_flags
 from avbench.errors import UsageError
 from avbench.spec.arm import Arm
 from avbench.spec.sweep import CellProtocol, EngineSpec, Pair, SweepSpec
@@ -56,7 +57,7 @@ def test_plain_decoding(tmp_path: Path) -> None:
         "--dtype": "float32",
         "--seed": "5",
     }
-    assert command.env == {"OMP_NUM_THREADS": "1"}
+    assert command.env == {"OMP_NUM_THREADS": "1", "AVBENCH_STEP_COSTS": ""}
 
 
 def test_speculative_config_names_the_resolved_draft(tmp_path: Path) -> None:
@@ -96,10 +97,74 @@ def test_environment(tmp_path: Path) -> None:
     assert command.env == {
         "OMP_NUM_THREADS": "2",
         "X": "y",
+        "AVBENCH_STEP_COSTS": "",
         "AVBENCH_TRACE_DIR": str(tmp_path / "t"),
+        "AVBENCH_LABELS": "0",
+        "AVBENCH_OBSERVE": "0",
         "AVBENCH_REFIT_INTERVAL": "25",
+        "AVBENCH_CONFIDENCE_SOURCE": "estimator",
+        "AVBENCH_DEPTH": "full",
     }
-    assert "AVBENCH_REFIT_INTERVAL" not in engine_command(spec, FIXED, 1).env
+    fixed = engine_command(spec, FIXED, 1).env
+    assert "AVBENCH_REFIT_INTERVAL" not in fixed
+    assert (fixed["AVBENCH_LABELS"], fixed["AVBENCH_OBSERVE"]) == ("0", "0")
+
+
+def test_environment_of_a_study(tmp_path: Path) -> None:
+    spec = dataclasses.replace(make_spec(tmp_path), labels=True, observe=True)
+    head = engine_command(spec, Arm(kind="adaptive", k=7, source="head", depth="nested"), 1).env
+    assert {name: value for name, value in head.items() if name.startswith("AVBENCH_")} == {
+        "AVBENCH_STEP_COSTS": "",
+        "AVBENCH_LABELS": "1",
+        "AVBENCH_OBSERVE": "1",
+        "AVBENCH_REFIT_INTERVAL": "100",
+        "AVBENCH_CONFIDENCE_SOURCE": "head",
+        "AVBENCH_DEPTH": "nested",
+    }
+    assert engine_command(spec, FIXED, 1).env["AVBENCH_LABELS"] == "1"
+    assert "AVBENCH_LABELS" not in engine_command(spec, NONE, 1).env
+
+
+def test_a_block_drafter_is_named_like_any_draft(tmp_path: Path) -> None:
+    spec = make_spec(tmp_path)
+    spec = dataclasses.replace(spec, pair=dataclasses.replace(spec.pair, method="dspark", draft_sampling="greedy"))
+    assert json.loads(flags(engine_command(spec, ADAPTIVE, 1))["--speculative-config"]) == {
+        "method": "dspark",
+        "model": str(tmp_path / "draft"),
+        "num_speculative_tokens": 7,
+        "draft_sample_method": "greedy",
+        "enable_adaptive_verification": True,
+    }
+
+
+def test_the_emulated_clock_starts_no_server(tmp_path: Path) -> None:
+    spec = make_spec(tmp_path, clock="emulated", costs="table.json")
+    (tmp_path / "table.json").write_text("{}")
+    command = engine_command(spec, FIXED, 8123, served_name="me", trace_dir=tmp_path / "t")
+    assert command.argv[:3] == (sys.executable, "-m", "avbench.reference.emulate")
+    assert command.argv[3:] == engine_flags(spec, FIXED)
+    assert not {"--host", "--port", "--served-model-name"} & set(command.argv)
+    assert flags(command)["--model"] == str(tmp_path / "target")
+    assert flags(command)["--seed"] == "5"
+    assert command.env == engine_environment(spec, FIXED, tmp_path / "t")
+    assert command.env["AVBENCH_STEP_COSTS"] == str(tmp_path / "table.json")
+
+
+def test_a_lost_cost_table_is_an_error(tmp_path: Path) -> None:
+    spec = make_spec(tmp_path, clock="emulated", costs="table.json")
+    with pytest.raises(UsageError, match=r"cost table `table\.json`: there is no file"):
+        engine_command(spec, NONE, 1)
+
+
+def test_another_engine_cannot_be_emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = make_spec(tmp_path, clock="emulated", costs="table.json")
+    monkeypatch.setenv("AVBENCH_ENGINE_COMMAND", "run it")
+    with pytest.raises(UsageError) as caught:
+        engine_command(spec, NONE, 1)
+    assert caught.value.message == (
+        "AVBENCH_ENGINE_COMMAND replaces the command of a server, but `clock: emulated` starts none: `run it`"
+    )
+    assert "unset AVBENCH_ENGINE_COMMAND" in (caught.value.hint or "")
 
 
 def test_switches_follow_vllm(tmp_path: Path) -> None:

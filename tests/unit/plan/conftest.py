@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,16 +24,28 @@ load: {concurrency: [1, 8, 4]}
 passes: 2
 cell: {seconds: 3s, warmup_seconds: 1s}
 """
+COSTS = {
+    "schema": 1,
+    "name": "a table",
+    "source": "made up",
+    "unit": "ms",
+    "verify": [[1, 5.0], [64, 8.0]],
+    "draft_pass": [[1, 0.5], [8, 1.0]],
+    "graph_limit": 0,
+}
 MakePlan = Callable[..., Plan]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two models and a prompt file of 40 lines (34 of them measured)."""
-    for name in ("target", "draft"):
+    """Three models, a cost table and a prompt file of 40 lines (34 of them measured)."""
+    (tmp_path / "costs.json").write_text(json.dumps(COSTS))
+    for name in ("target", "draft", "blocks"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(f'{{"name": "{name}"}}')
         (tmp_path / name / "model.safetensors").write_bytes(name.encode())
+    blocks = {"model_type": "avbench_dspark", "block_size": 7, "enable_confidence_head": True}
+    (tmp_path / "blocks" / "config.json").write_text(json.dumps(blocks))
     (tmp_path / "words.jsonl").write_text("".join(f'{{"text": "word {number}"}}\n' for number in range(40)))
     return tmp_path
 

@@ -40,6 +40,23 @@ def test_prompt_sets_come_with_the_plan(plan: Plan) -> None:
     assert {name: len(prompts.prompts) for name, prompts in plan.prompt_sets.items()} == {"words": 40, "greedy": 40}
 
 
+def test_a_drafter_of_blocks_has_neither_tokenizer_nor_length(folder: Path, make_plan: Callable[..., Plan]) -> None:
+    blocks = {path.name for path in (folder / "blocks").iterdir()}
+    assert blocks == {"config.json", "model.safetensors"}
+    arms = "  - adaptive: {k: 7, source: head}\n  - adaptive: {k: 7, depth: nested, refit_interval: 25}\n"
+    plan = make_plan(
+        ("draft: draft}", "draft: blocks, method: dspark}"), ("  - adaptive: {k: 7, refit_interval: 25}\n", arms)
+    )
+    assert [group.id for group in plan.groups[3:5]] == ["adaptive-7-head-p1", "adaptive-7-nested-refit25-p1"]
+    assert plan.costs is None
+
+
+def test_the_cost_table_comes_with_the_plan(folder: Path, make_plan: Callable[..., Plan]) -> None:
+    plan = make_plan(("passes: 2", "engine: {clock: emulated, costs: costs.json}\npasses: 2"))
+    assert plan.costs is not None
+    assert (plan.costs.name, plan.costs.path) == ("a table", (folder / "costs.json").resolve())
+
+
 def test_conversations_need_the_chat_endpoint(folder: Path, make_plan: Callable[..., Plan]) -> None:
     line = '{"id": "talk", "messages": [{"role": "user", "content": "u"}]}\n'
     (folder / "words.jsonl").write_text(line + '{"text": "plain"}\n')
@@ -57,6 +74,13 @@ def test_a_model_that_vanished_is_said(folder: Path, make_plan: Callable[..., Pl
     (folder / "draft" / "config.json").unlink()
     with pytest.raises(UsageError, match=r"model `draft`: the folder .* has no config\.json"):
         expand_plan(spec)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "sweeps").rglob("*.yaml")), ids=lambda path: path.stem)
+def test_every_shipped_sweep_can_be_planned(path: Path) -> None:
+    plan = expand_plan(read_sweep(path))
+    assert len({cell.identity for cell in plan.cells}) == len(plan.cells) > 0
+    assert (plan.costs is not None) == plan.spec.emulated
 
 
 @pytest.fixture

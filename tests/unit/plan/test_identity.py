@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -11,9 +12,16 @@ from pathlib import Path
 import pytest
 
 from avbench.plan import Plan, expand_plan
+from avbench.record.store import ResultStore
 from avbench.spec.reader import read_sweep
 
+ROOT = Path(__file__).parents[3]
 MakePlan = Callable[..., Plan]
+
+
+HEAD = ("  - adaptive: {k: 7, refit_interval: 25}\n", "  - adaptive: {k: 7, source: head}\n")
+BLOCKS = ("draft: draft}", "draft: blocks, method: dspark}")
+EMULATED = ("passes: 2", "engine: {clock: emulated, costs: costs.json}\npasses: 2")
 
 
 def _identities(plan: Plan) -> dict[str, str]:
@@ -94,6 +102,9 @@ def test_what_does_not_alter_numbers_does_not_count(replacement: tuple[str, str]
         (("passes: 2", "engine: {env: {OMP_NUM_THREADS: 2}}"), ALL),
         (("draft: draft", "draft: draft, draft_sampling: greedy"), DRAFTING),
         (("draft: draft", "draft: target"), DRAFTING),
+        (("passes: 2", "labels: true"), DRAFTING),
+        (("passes: 2", "observe: true"), DRAFTING),
+        (EMULATED, ALL),
         (("target: target", "target: draft"), ALL),
     ],
 )
@@ -125,6 +136,51 @@ def test_only_an_estimator_remembers_earlier_loads(make_plan: MakePlan) -> None:
     assert _changed(before, after) == {"adaptive-7-refit25"}
     first = "adaptive-7-refit25__words__c1__p1"  # nothing ran before it in either plan
     assert _identities(before)[first] == _identities(after)[first]
+
+
+def test_a_head_remembers_nothing(make_plan: MakePlan) -> None:
+    seats = ("passes: 2", "engine: {args: {max-num-seqs: 16}}")
+    before, after = make_plan(BLOCKS, HEAD, seats), make_plan(BLOCKS, HEAD, seats, ("[1, 8, 4]", "[1, 2, 8, 4]"))
+    assert "adaptive-7-head" in {cell.arm.id for cell in before.cells}
+    assert _changed(before, after) == set()
+
+
+def test_confidence_source_and_depth_count(make_plan: MakePlan) -> None:
+    options = ("", ", source: head", ", depth: nested", ", source: head, depth: nested")
+    plans = [make_plan(BLOCKS, (HEAD[0], f"  - adaptive: {{k: 7{option}}}\n")) for option in options]
+    identities = [plan.cells[18].identity for plan in plans]  # the first adaptive one
+    assert len({plan.cells[18].id for plan in plans}) == len(set(identities)) == 4
+
+
+def test_the_method_counts(make_plan: MakePlan) -> None:
+    same = ("draft: draft}", "draft: draft, method: dspark}")
+    assert _changed(make_plan(), make_plan(same)) == DRAFTING
+
+
+@pytest.mark.parametrize(
+    ("change", "counts"),
+    [
+        ({"verify": [[1, 5.0], [64, 8.5]]}, True),
+        ({"draft_pass": [[1, 0.5], [16, 1.0]]}, True),
+        ({"graph_limit": 64}, True),
+        ({"name": "renamed", "source": "elsewhere", "notes": ["a note"]}, False),
+    ],
+)
+def test_the_content_of_the_cost_table_counts(
+    change: dict[str, object], counts: bool, folder: Path, make_plan: MakePlan
+) -> None:
+    before = make_plan(EMULATED)
+    table = json.loads((folder / "costs.json").read_text())
+    (folder / "costs.json").write_text(json.dumps(table | change))
+    assert _changed(before, make_plan(EMULATED)) == (ALL if counts else set())
+
+
+def test_results_of_earlier_versions_stay_done() -> None:
+    """The records of `results/example` were written before drafts had methods, labels and clocks to choose from."""
+    plan = expand_plan(read_sweep(ROOT / "sweeps" / "quickstart.yaml"))
+    done = {record.cell_id: record.identity for record in ResultStore(ROOT / "results/example").read_measurements()}
+    assert len(done) == 60
+    assert _identities(plan) == done
 
 
 def test_a_fixed_number_of_seats_lets_loads_come_and_go(make_plan: MakePlan) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import shlex
 import subprocess
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from rich.console import Console
 from avbench.plan import Plan, remaining_plan
 from avbench.report.plan_view import broken_command, render_plan
 
+MakePlan = Callable[..., Plan]
 CONFIG = '{"method":"draft_model","model":"/a folder/draft","num_speculative_tokens":7}'
 COMMAND = shlex.join(["python", "-m", "avbench.reference", "--model", "/m", "--speculative-config", CONFIG])
 
@@ -39,11 +41,39 @@ def test_says_what_will_run(width: int, plan: Plan) -> None:
     assert "48 cells on 8 server starts; window 3 s, warm-up at least 1 s, 2 passes, seed 0" in " ".join(text.split())
     assert "words 1, 8, 4; greedy 1, 8, 4" in text
     assert "greedy 4, 8, 1; words 4, 8, 1" in text
-    assert "Time: about 4 min 07 s, an estimate" in text
+    assert "Time: about 3 min 59 s, an estimate" in text
     assert "warning: workloads `words`, `greedy`" in text
     assert "hint: keep prefix caching off" in text
     too_wide = [line for line in text.splitlines() if len(line.rstrip()) > width]
     assert all("speculative" in line or CONFIG in line for line in too_wide)
+
+
+def test_a_real_plan_does_not_say_emulated(plan: Plan) -> None:
+    assert "emulated" not in _printed(plan, 80)
+
+
+def test_an_emulated_plan_says_so_over_every_table(make_plan: MakePlan) -> None:
+    plan = make_plan(("passes: 2", "engine: {clock: emulated, costs: costs.json}\npasses: 2"))
+    text = _printed(plan, 100)
+    assert "toy (emulated: a table): toy" in text
+    assert "emulated clock: real models in virtual time, every step lasts what a table says" in text
+    assert "Server starts, in order (emulated: a table)" in text
+    assert "Prompts (emulated: a table)" in text
+    assert "an estimate of one core's time: the models compute every step of the virtual" in " ".join(text.split())
+
+
+def test_what_is_watched_is_said(make_plan: MakePlan) -> None:
+    text = _printed(make_plan(("passes: 2", "labels: true\nobserve: true\npasses: 2")), 100)
+    assert "labels: every draft is written beside the trace, with its features and verdict" in text
+    assert "observe: adaptive arms compute everything and trim nothing; they will not be ranked" in text
+    assert "labels" not in _printed(make_plan(), 100)
+
+
+def test_long_names_are_broken_and_never_cut(make_plan: MakePlan) -> None:
+    nested = ("{k: 7, refit_interval: 25}", "{k: 7, refit_interval: 1000000, depth: nested}")
+    text = _printed(make_plan(nested), 60)
+    assert "…" not in text
+    assert "adaptive-7-" in text
 
 
 def test_commands_can_be_copied(plan: Plan) -> None:

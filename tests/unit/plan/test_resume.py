@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from avbench.errors import UsageError
 from avbench.plan import Cell, Plan, parse_only, remaining_group, remaining_plan
+from avbench.spec.arm import Arm
 
 ADAPTIVE = "adaptive-7-refit25"
 
@@ -52,6 +55,15 @@ def test_an_estimator_is_brought_back_to_its_state(plan: Plan) -> None:
         ("greedy@4", False),
     ]
     assert [cell.loads_before for cell in rest.cells] == [cell.loads_before for cell in group.cells]
+
+
+def test_a_head_has_no_state_to_be_brought_back_to(plan: Plan) -> None:
+    group = next(group for group in plan.groups if group.id == f"{ADAPTIVE}-p1")
+    head = dataclasses.replace(group, arm=Arm(kind="adaptive", k=7, source="head"))
+    rest = remaining_group(head, {cell.identity for cell in group.cells[:2]})
+    assert rest is not None
+    assert [cell.load for cell in rest.cells] == ["words@4", "greedy@1", "greedy@8", "greedy@4"]
+    assert not any(cell.replayed for cell in rest.cells)
 
 
 def test_nothing_is_replayed_behind_the_last_open_cell(plan: Plan) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ def test_what_it_says() -> None:
     manifest = make_manifest()
     assert manifest["avbench_version"] == __version__
     assert manifest["spec"]["concurrency"] == [1, 8]
-    assert manifest["spec"]["arms"] == [{"kind": "none", "k": 0, "source": None, "refit_interval": None}]
+    assert manifest["spec"]["arms"] == [{"kind": "none", "k": 0, "source": None, "refit_interval": None, "depth": None}]
     assert manifest["spec_text"] == "a: 1\n"
     assert "/somewhere" not in str(manifest)
 
@@ -59,6 +61,60 @@ def test_another_avbench_stops_it() -> None:
     then = {**make_manifest(), "avbench_version": "0.0.0"}
     with pytest.raises(NotComparableError, match=r"avbench: was 0\.0\.0"):
         continue_manifest(then, make_manifest())
+
+
+TABLE: dict[str, Any] = {
+    "schema": 1,
+    "name": "a table",
+    "source": "made up",
+    "notes": ["drafting is free"],
+    "unit": "ms",
+    "verify": [[1, 5.0], [64, 8.0]],
+    "graph_limit": 0,
+}
+
+
+def make_emulated_manifest(folder: Path, **changes: Any) -> dict[str, Any]:
+    (folder / "costs.json").write_text(json.dumps(TABLE | changes))
+    spec = dataclasses.replace(SPEC, path=folder / "x.yaml", engine=EngineSpec(clock="emulated", costs="costs.json"))
+    return new_manifest(spec, "a: 1\n", {}, engine_command=None)
+
+
+def test_real_time_has_no_cost_table() -> None:
+    assert make_manifest()["costs"] is None
+
+
+def test_it_says_what_virtual_time_was_taken_from(tmp_path: Path) -> None:
+    manifest = make_emulated_manifest(tmp_path)
+    costs = manifest["costs"]
+    assert {**costs, "sha256": None} == {
+        "name": "a table",
+        "source": "made up",
+        "notes": ["drafting is free"],
+        "sha256": None,
+    }
+    assert len(costs["sha256"]) == 64
+    assert manifest["spec"]["engine"]["clock"] == "emulated"
+    assert str(tmp_path) not in str(manifest)
+
+
+def test_another_cost_table_stops_it(tmp_path: Path) -> None:
+    then = make_emulated_manifest(tmp_path)
+    renamed = make_emulated_manifest(tmp_path, name="renamed")
+    assert continue_manifest(then, renamed)["costs"]["name"] == "renamed"
+    other = make_emulated_manifest(tmp_path, name="other", verify=[[1, 5.0], [64, 9.0]])
+    with pytest.raises(NotComparableError, match="clock: was emulated with `a table`, is emulated with `other`"):
+        continue_manifest(then, other)
+
+
+def test_another_clock_stops_it(tmp_path: Path) -> None:
+    emulated, real = make_emulated_manifest(tmp_path), {**make_manifest(), "environment": {}}
+    with pytest.raises(NotComparableError, match="clock: was real, is emulated with `a table`"):
+        continue_manifest(real, emulated)
+    older = {key: value for key, value in real.items() if key != "costs"}  # written before there were clocks
+    assert continue_manifest(older, real)["costs"] is None
+    with pytest.raises(NotComparableError, match="clock: was emulated with `a table`, is real"):
+        continue_manifest(emulated, real)
 
 
 def test_engine_version_is_kept_and_compared() -> None:

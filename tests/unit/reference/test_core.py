@@ -14,11 +14,11 @@ from tiny import LENGTH, Arm, build_core, generate, write_pair
 from avbench.adaptive.costs import CostTables
 from avbench.adaptive.estimator import OnlineAcceptanceEstimator
 from avbench.reference.costs import profile
-from avbench.reference.drafter import SequentialDrafter
 from avbench.reference.llama import Llama
 from avbench.reference.messages import StepOutput, Submit
 from avbench.reference.scheduler import MAX_PREFILL_TOKENS, Scheduler
 from avbench.reference.sequence import Sequence
+from avbench.reference.sequential import SequentialDrafter
 from avbench.reference.trace import Trace
 from avbench.reference.uniforms import request_key, uniforms
 

@@ -79,6 +79,15 @@ def test_block_waits_for_a_message(links: tuple[CoreLink, CoreLink]) -> None:
     assert time.monotonic() - start > 0.1
 
 
+def test_block_may_be_limited(links: tuple[CoreLink, CoreLink]) -> None:
+    left, right = links
+    start = time.monotonic()
+    assert right.receive_all(block=True, seconds=0.2) == []
+    assert 0.2 <= time.monotonic() - start < 10
+    left.send("here")
+    assert right.receive_all(block=True, seconds=60) == ["here"]
+
+
 def test_end_comes_after_the_last_message(links: tuple[CoreLink, CoreLink]) -> None:
     left, right = links
     left.send("last words")

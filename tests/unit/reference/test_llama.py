@@ -13,7 +13,7 @@ from tiny import LENGTH, write_pair
 from transformers import LlamaForCausalLM
 
 from avbench.errors import UsageError
-from avbench.reference.attention import LONG_ROW
+from avbench.reference.attention import LONG_ROW, common_depth
 from avbench.reference.checkpoint import read_shape, read_weights
 from avbench.reference.llama import Llama
 from avbench.reference.ragged import Ragged
@@ -73,6 +73,31 @@ def test_many_rows_take_the_split_path(target: Path) -> None:
     lengths = [10] * (rows - 1) + [20]
     chunks = [[9] * (rows - 1) + [9], [1] * (rows - 1) + [8], [0] * (rows - 1) + [3]]
     assert continue_all(target, lengths, chunks, slots=list(range(rows))) < TOLERANCE
+
+
+def test_most_rows_share_a_depth_and_some_go_deeper(target: Path) -> None:
+    """Three tokens of each row together (two rows pad), and what eight of them have beyond that on their own."""
+    rows = 32
+    first = [5 + i % 7 for i in range(rows)]
+    second = [8 if i % 4 == 0 else 3 for i in range(rows)]
+    second[1] = second[2] = 1
+    lengths = [a + b for a, b in zip(first, second, strict=True)]
+    assert common_depth(np.array(second)) == 3
+    assert continue_all(target, lengths, [first, second], slots=list(range(rows))[::-1]) < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("counts", "depth"),
+    [
+        ([4] * 10, 4),  # nothing to pad
+        ([1] * 9 + [8], 1),  # 7 * 9 places of 6 us against one call of 25 us
+        ([1] + [8] * 9, 8),  # 7 places, 42 us, against 9 calls
+        ([2] * 5 + [3] * 5, 3),  # 5 places, 30 us, against 5 calls
+        ([2] * 30 + [4] * 2 + [1] * 4, 2),  # 4 places and 2 calls; depth 4 would pad 72, depth 1 cost 32 calls
+    ],
+)
+def test_where_rows_are_parted(counts: list[int], depth: int) -> None:
+    assert common_depth(np.array(counts)) == depth
 
 
 def test_a_prompt_beside_decoding_rows(target: Path) -> None:

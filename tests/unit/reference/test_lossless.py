@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from scipy.stats import chi2
 from tiny import Arm, build_core, exact_joint, generate, write_pair
+from tiny_dspark import train_dspark
 
+from avbench.adaptive.confidence import HeadConfidence
 from avbench.adaptive.costs import CostTables
+from avbench.adaptive.depth import DepthTables
 from avbench.adaptive.estimator import OnlineAcceptanceEstimator
 from avbench.reference.ragged import Ints
 from avbench.reference.sampling import Floats
@@ -24,7 +30,9 @@ REJECT = 1e-4  # per test; a dozen of them fail by chance once in about a thousa
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pair(tmp_path_factory.mktemp("pair"))
+    folder = write_pair(tmp_path_factory.mktemp("pair"))
+    train_dspark(folder)
+    return folder
 
 
 def stepped_costs() -> CostTables:
@@ -33,20 +41,45 @@ def stepped_costs() -> CostTables:
     return CostTables(draft=np.full(SLOTS + 1, 0.1), verify=1.0 + 0.45 * np.ceil(tokens / 16))
 
 
+class MoodyCosts:
+    """Drafts that are cheap at one time and dear at another, so that every depth is the best one now and then; which of
+    them, and how many drafts are verified, confidences decide."""
+
+    def __init__(self) -> None:
+        self._moods = itertools.cycle((0.05, 1.0, 0.4, 0.7, 0.2))
+
+    def steps(self, requests: int) -> NDArray[np.float64]:
+        """See `DepthCosts.steps`."""
+        mood = next(self._moods)
+        draft = mood * np.array([0.0, 0.4, 0.7, 0.9])[:, None] * np.ones(SLOTS + 1)
+        verify = 3.0 + mood * (stepped_costs().verify - 3.0)
+        return DepthTables(draft=draft, verify=verify).steps(requests)
+
+
 def estimator(slots: int, *, refit_interval: int = 5) -> OnlineAcceptanceEstimator:
     return OnlineAcceptanceEstimator(max_requests=slots, positions=K, refit_interval=refit_interval)
+
+
+def head(slots: int) -> HeadConfidence:
+    return HeadConfidence()
 
 
 class DrawnTokenSpeculation(Speculation):
     """The mistake: confidence from the probability of the token that was drawn (av-reference, section 7)."""
 
-    def propose(self, *, known: list[NDArray[np.int64]], slots: Ints, temperature: Floats, u: Floats) -> None:
-        super().propose(known=known, slots=slots, temperature=temperature, u=u)
+    def propose(self, *, known: list[Ints], slots: Ints, states: torch.Tensor, temperature: Floats, u: Floats) -> None:
+        super().propose(known=known, slots=slots, states=states, temperature=temperature, u=u)
         q = self._drafter.distributions
         if len(slots) and q is not None and self._adaptive is not None:
             rows = self._drafter.rows(slots)
             drawn = q.probability(rows.ravel(), self.tokens[slots].ravel()).reshape(rows.shape)
             self._adaptive._verification.confidences[slots] = drawn.astype(np.float32)
+
+
+def nested(**changes: Any) -> Arm:
+    """Depth and budget chosen together."""
+    settings = {"source": estimator, "costs": stepped_costs(), "depth_costs": MoodyCosts()} | changes
+    return Arm(k=K, **settings)
 
 
 ARMS = {
@@ -55,6 +88,16 @@ ARMS = {
     "fixed, greedy drafts": Arm(k=K, sampling="greedy"),
     "adaptive": Arm(k=K, source=estimator, costs=stepped_costs()),
     "adaptive, greedy drafts": Arm(k=K, sampling="greedy", source=estimator, costs=stepped_costs()),
+    "fixed, parallel": Arm(k=K, method="dspark"),
+    "adaptive, parallel": Arm(k=K, method="dspark", source=estimator, costs=stepped_costs()),
+    "adaptive, parallel, greedy drafts": Arm(
+        k=K, method="dspark", sampling="greedy", source=estimator, costs=stepped_costs()
+    ),
+    "adaptive, parallel, head": Arm(k=K, method="dspark", source=head, costs=stepped_costs()),
+    "nested": nested(),
+    "nested, greedy drafts": nested(sampling="greedy"),
+    "nested, parallel": nested(method="dspark"),
+    "nested, parallel, greedy drafts, head": nested(method="dspark", sampling="greedy", source=head),
 }
 
 
@@ -100,6 +143,15 @@ def test_output_is_distributed_as_the_target(pair: Path, name: str, seed: int) -
         assert 0.1 < verified < 0.95, "the case is only of use if drafts are trimmed"
 
 
+def test_nested_depth_drafts_at_every_depth(pair: Path) -> None:
+    """Else the nested arms above prove little."""
+    outputs: list = []
+    generate(build_core(pair, ARMS["nested"], slots=SLOTS), [PROMPT] * 2000, max_tokens=6, outputs=outputs)
+    depths = [o.spec.draft_tokens / o.spec.drafts if o.spec.drafts else 0 for o in outputs if o.spec]
+    assert set(depths) == {0, 1, 2, 3}
+    assert sum(o.spec.verified < o.spec.draft_tokens for o in outputs if o.spec) > 0.1 * len(depths)
+
+
 @pytest.mark.parametrize(("temperature", "top_p"), [(0.6, 1.0), (1.4, 0.8), (1.0, 0.5)])
 @pytest.mark.parametrize("name", ["fixed", "adaptive"])
 def test_temperature_and_nucleus(pair: Path, name: str, temperature: float, top_p: float) -> None:
@@ -117,7 +169,7 @@ def test_a_feature_of_the_drawn_token_is_found_out(pair: Path) -> None:
     assert p_value(counts, exact_joint(pair, PROMPT, TOKENS)) < 1e-9
 
 
-@pytest.mark.parametrize("name", ["none", "fixed", "adaptive"])
+@pytest.mark.parametrize("name", ["none", "fixed", "adaptive", "nested"])
 def test_greedy_output_is_the_argmax(pair: Path, name: str) -> None:
     core = build_core(pair, ARMS[name])
     plain = build_core(pair, Arm(), slots=1)
@@ -133,6 +185,13 @@ def test_admitting_everything_is_bit_identical_to_fixed(pair: Path) -> None:
     fixed = generate(build_core(pair, ARMS["fixed"]), prompts, max_tokens=20)
     adaptive = generate(build_core(pair, Arm(k=K, source=estimator, costs=free)), prompts, max_tokens=20)
     assert adaptive == fixed
+
+
+def test_nested_depth_that_costs_nothing_is_bit_identical_to_fixed(pair: Path) -> None:
+    free = DepthTables(draft=np.zeros((K + 1, SLOTS + 1)), verify=np.ones(SLOTS * (K + 8) + 1))
+    prompts = [(0, i % 8, 3) for i in range(200)]
+    fixed = generate(build_core(pair, ARMS["fixed"]), prompts, max_tokens=20)
+    assert generate(build_core(pair, nested(depth_costs=free)), prompts, max_tokens=20) == fixed
 
 
 def test_estimator_learns_while_serving(pair: Path) -> None:

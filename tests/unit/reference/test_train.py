@@ -148,7 +148,9 @@ def test_labels_come_from_the_engine_and_auc_is_the_rank_statistic(tmp_path: Pat
     torch.set_grad_enabled(False)
     tiny(32, 16).save_pretrained(tmp_path / "target")
     tiny(32, 8).save_pretrained(tmp_path / "draft")
-    labels = graded_drafts(tmp_path, [[0, i % 30, i % 30 + 1] for i in range(40)], temperature=1.0)
+    labels = graded_drafts(
+        tmp_path, [[0, i % 30, i % 30 + 1] for i in range(40)], method="draft_model", temperature=1.0
+    )
     assert set(labels.position[labels.accepted]) <= set(range(7))
     assert labels.accepted.any()
     assert not labels.accepted.all()

@@ -13,11 +13,18 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from avbench.adaptive.confidence import ConfidenceSource
 from avbench.adaptive.costs import CostTables
+from avbench.adaptive.depth import DepthCosts
 from avbench.adaptive.verification import AdaptiveVerification
+from avbench.reference.clock import Clock
 from avbench.reference.core import EngineCore
-from avbench.reference.drafter import SequentialDrafter
+from avbench.reference.drafter import Drafter
+from avbench.reference.dspark import DSparkDrafter
+from avbench.reference.label_parts import LabelParts
+from avbench.reference.labels import Labels
 from avbench.reference.llama import Llama
 from avbench.reference.messages import StepOutput, Submit
+from avbench.reference.nested import NestedAdaptive
+from avbench.reference.sequential import SequentialDrafter
 from avbench.reference.speculation import Adaptive, PlainDecoding, Speculation, Speculator
 from avbench.reference.trace import Trace
 
@@ -63,27 +70,46 @@ class Arm:
 
     k: int = 0
     sampling: str = "probabilistic"
+    method: str = "draft_model"
     source: Callable[[int], ConfidenceSource] | None = None  # of the number of slots
     costs: CostTables | None = None
+    depth_costs: DepthCosts | None = None  # choose the depth as well, beside `costs`
+    max_logits: int | None = None  # rows of logits in one step
+    observe: bool = False
+    labels: Path | None = None  # folder
     speculation: type[Speculation] = Speculation
 
 
-def build_core(pair: Path, arm: Arm, *, slots: int = 32, length: int = LENGTH) -> EngineCore:
+def build_core(
+    pair: Path, arm: Arm, *, slots: int = 32, length: int = LENGTH, clock: Clock | None = None
+) -> EngineCore:
     """An engine core without the process around it."""
     torch.set_grad_enabled(False)
     target = Llama(pair / "target", slots=slots, length=length, dtype=torch.float32)
     trace = Trace(None)
     speculation: Speculator = PlainDecoding(slots=slots)
     if arm.k:
-        drafter = SequentialDrafter(
-            pair / "draft", k=arm.k, slots=slots, length=length, dtype=torch.float32, sampling=arm.sampling
-        )
+        drafter: Drafter
+        if arm.method == "dspark":
+            drafter = DSparkDrafter(pair / "dspark", k=arm.k, slots=slots, dtype=torch.float32, sampling=arm.sampling)
+            target.tap = drafter.shape.tap_layer
+        else:
+            drafter = SequentialDrafter(
+                pair / "draft", k=arm.k, slots=slots, length=length, dtype=torch.float32, sampling=arm.sampling
+            )
         adaptive = None
         if arm.source is not None and arm.costs is not None:
-            verification = AdaptiveVerification(costs=arm.costs, max_requests=slots, positions=arm.k)
-            adaptive = Adaptive(arm.source(slots), verification, trace)
-        speculation = arm.speculation(drafter, adaptive, slots=slots)
-    return EngineCore(target, speculation, trace, slots=slots, length=length, seed=0)
+            verification = AdaptiveVerification(
+                costs=arm.costs, max_requests=slots, positions=arm.k, max_total_logits=arm.max_logits
+            )
+            adaptive = Adaptive(arm.source(slots), verification, trace, observe=arm.observe)
+            if arm.depth_costs is not None:
+                adaptive = NestedAdaptive(
+                    arm.source(slots), verification, trace, costs=arm.depth_costs, observe=arm.observe
+                )
+        labels = Labels(LabelParts(arm.labels, {"k": arm.k}), slots=slots, k=arm.k) if arm.labels else None
+        speculation = arm.speculation(drafter, adaptive, slots=slots, labels=labels)
+    return EngineCore(target, speculation, trace, slots=slots, length=length, seed=0, clock=clock)
 
 
 def generate(

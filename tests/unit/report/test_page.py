@@ -29,6 +29,7 @@ from tests.factories import (
     NONE,
     PAIR,
     failed_cell,
+    make_emulated,
     make_manifest,
     make_measurements,
     make_results,
@@ -172,6 +173,12 @@ def test_the_front_plot_marks_the_front_and_hovers_all_figures() -> None:
     assert all(value > 0 for value in adaptive["error_y"]["array"] + adaptive["error_y"]["arrayminus"])
 
 
+def test_the_legend_calls_nested_depth_an_extension() -> None:
+    results = make_results(arms=(NONE, ADAPTIVE, dataclasses.replace(ADAPTIVE, depth="nested")))
+    figure = front_figure(results, advise(results, unranked={}), build_frontier(results, "code"))
+    assert [line["name"] for line in figure["data"][1:]] == ["none", "AV 7", "AV 7 nested (extension of avbench)"]
+
+
 def test_the_band_joins_the_upper_edge_and_leaves_out_what_is_on_the_front_only_within_noise() -> None:
     results = make_results(noise=0.3, seed=4)
     frontier = build_frontier(results, "code")
@@ -184,8 +191,10 @@ def test_the_band_joins_the_upper_edge_and_leaves_out_what_is_on_the_front_only_
 def test_coefficient_figures_hold_slope_intercepts_and_cell_borders(sweep: Path) -> None:
     from avbench.analysis.coefficients import coefficient_traces
 
-    trace = coefficient_traces(read_results(sweep))[0]
-    figure = coefficient_figure(trace)
+    results = read_results(sweep)
+    trace = coefficient_traces(results)[0]
+    figure = coefficient_figure(results, trace)
+    assert "title" not in figure["layout"]
     assert [row["name"] for row in figure["data"]] == ["slope", *(f"b{k}" for k in range(1, 8)), "log-loss"]
     lines = [shape for shape in figure["layout"]["shapes"] if shape["type"] == "line"]
     assert [shape["x0"] for shape in lines] == [cell.start for cell in trace.cells]
@@ -199,6 +208,43 @@ def test_colours_are_okabe_and_itos_and_every_arm_has_another_marker() -> None:
     assert len({look.symbol for look in looks}) == len(looks)
     many = arm_looks([Arm(kind="fixed", k=k) for k in range(1, 13)])
     assert len({(look.colour, look.symbol, look.dash) for look in many.values()}) == 12
+
+
+def test_an_emulated_page_says_so_wherever_figures_stand() -> None:
+    page = str(render_page(make_emulated()))
+    words = Elements(page).words()
+    said = "(emulated: toy table)"
+    for title in ("Recommendation", "Best arm at each load", "Throughput against interactivity", "All figures", "toy",
+                  "Shortfall against the best arm of each load", "What cannot be told", "code", "prose"):  # fmt: skip
+        assert f"{title} {said}" in words, title
+    assert f"<title>avbench: toy {said}</title>" in page
+    assert "clock emulated: real models in virtual time, every step lasts what toy table says" in words
+    assert "steady tok/s (virtual)" in words
+    assert "Emulated steps: tokens and acceptance are real" in words
+    assert "cost table notes drafting is free" in words
+    for figure in figures_of(page).values():
+        assert figure["layout"]["title"]["text"] == "emulated: toy table"
+        assert "tok/s (virtual)" in figure["layout"]["yaxis"]["title"]["text"]
+
+
+def test_a_real_page_does_not_speak_of_emulation(page: str) -> None:
+    assert "emulated" not in Elements(page).words()
+    assert all("title" not in figure["layout"] for figure in figures_of(page).values())
+
+
+def test_the_variables_of_a_recommended_arm_stand_beside_its_flag() -> None:
+    nested = dataclasses.replace(ADAPTIVE, depth="nested")
+    arms = (NONE, FIXED_3, nested)
+    cells = make_measurements(arms=arms, truth=lambda arm, *_: 2000.0 if arm == nested else 1000.0)
+    words = Elements(str(render_page(results_of(Path("x"), make_manifest(arms=arms), cells)))).words()
+    assert "AV 7 nested: on the embedded engine also set AVBENCH_DEPTH=nested ; an extension of avbench" in words
+    assert "AV 7 nested: nested depth is an extension of avbench." in words
+
+
+def test_heads_have_no_coefficients() -> None:
+    head = Arm(kind="adaptive", k=7, source="head")
+    words = Elements(str(render_page(make_results(arms=(NONE, head))))).words()
+    assert "Every adaptive arm uses a confidence head: nothing is fitted." in words
 
 
 def test_names_cannot_become_markup(tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ from tests.factories import (
     FIXED_3,
     FIXED_7,
     NONE,
+    PAIR,
     failed_cell,
+    make_emulated,
     make_manifest,
     make_measurements,
     make_results,
@@ -98,6 +100,88 @@ def test_one_pass_says_that_it_has_no_noise_estimate() -> None:
 def test_the_refit_interval_is_said() -> None:
     assert "refit interval 25" in " ".join(printed(render_tables(make_results())).split())
     assert "refit interval" not in printed(render_tables(make_results(arms=(NONE, FIXED_3))))
+
+
+NESTED = dataclasses.replace(ADAPTIVE, depth="nested", refit_interval=None)
+HEAD = Arm(kind="adaptive", k=7, source="head")
+HEAD_NESTED = dataclasses.replace(HEAD, depth="nested")
+
+
+def test_the_longest_labels_fit_at_80_columns() -> None:
+    slow = dataclasses.replace(NESTED, refit_interval=100)
+    arms = (NONE, HEAD, HEAD_NESTED, NESTED, slow)
+    for make in (make_results, make_emulated):
+        text = printed(render_tables(make(arms=arms, concurrencies=(256, 1024), truth=lambda *_: 123_456.0)), 80)
+        assert max(cell_len(line) for line in text.splitlines()) <= 80
+        assert "…" not in text
+        words = [line.split() for line in text.splitlines()]
+        assert sum(["AV", "7", "nested"] in (row[1:4], row[2:5]) for row in words) == 8
+        assert sum(row[-1:] == ["100"] for row in words) == 4  # figures are never cut, a long label takes two lines
+
+
+def test_nested_depth_is_called_an_extension() -> None:
+    text = " ".join(printed(render_tables(make_results(arms=(NONE, ADAPTIVE, NESTED)))).split())
+    assert "AV 7 nested: nested depth is an extension of avbench. It chooses the draft depth together with" in text
+    assert "extension" not in printed(render_tables(make_results()))
+
+
+def test_emulated_figures_say_so_over_every_table() -> None:
+    results = make_emulated()
+    text = printed(render_tables(results))
+    assert "code (emulated: toy table)" in text
+    assert "prose (emulated: toy table)" in text
+    assert text.count("(virtual)") == 4  # throughput and interactivity of two tables
+    pick = printed(advice_of(results))
+    assert "Best arm at each load (emulated: toy table)" in pick
+    assert "Least regret over all loads (emulated: toy table): AV 7" in pick
+    data = advice_json(advise(results, unranked={}))
+    assert (data["clock"], data["costs"]) == ("emulated", "toy table")
+
+
+def test_real_figures_do_not_speak_of_emulation() -> None:
+    results = make_results()
+    assert "emulated" not in printed(render_tables(results)) + printed(advice_of(results))
+    data = advice_json(advise(results, unranked={}))
+    assert (data["clock"], data["costs"]) == ("real", None)
+
+
+def blocks(*arms: Arm) -> Results:
+    """Arms of a drafter of blocks; the adaptive one wins everywhere."""
+    manifest = make_manifest(arms=arms, pair=dataclasses.replace(PAIR, method="dspark"))
+    cells = make_measurements(arms=arms, truth=lambda arm, *_: 2000.0 if arm.kind == "adaptive" else 1000.0)
+    return results_of(Path("x"), manifest, cells)
+
+
+@pytest.mark.parametrize(
+    ("arm", "remark"),
+    [
+        (
+            HEAD,
+            "AV 7 head: on the embedded engine also set `AVBENCH_CONFIDENCE_SOURCE=head`; vLLM uses the head of a "
+            "draft that has one by itself.",
+        ),
+        (
+            ADAPTIVE,
+            "AV 7: on the embedded engine also set `AVBENCH_CONFIDENCE_SOURCE=estimator`; vLLM always uses the head "
+            "of a draft that has one.",
+        ),
+        (
+            NESTED,
+            "AV 7 nested: on the embedded engine also set `AVBENCH_DEPTH=nested`; an extension of avbench, vLLM always "
+            "drafts K.",
+        ),
+    ],
+)
+def test_the_pick_names_the_variables_that_belong_to_it(arm: Arm, remark: str) -> None:
+    results = blocks(NONE, arm)
+    assert remark in " ".join(printed(advice_of(results), 200).split())
+    assert remark.split("`")[1] in str(advice_json(advise(results, unranked={}))["picks"][0]["environment"]).replace(
+        "': '", "="
+    )
+
+
+def test_a_pick_that_needs_no_variable_names_none() -> None:
+    assert "also set" not in printed(advice_of(make_results()))
 
 
 def test_failed_cells_are_dashes_and_break_nothing() -> None:

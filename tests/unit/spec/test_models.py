@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from avbench.errors import UsageError
+from avbench.spec.draft_checks import SHIPPED_WITH_HEAD
+from avbench.spec.model_limits import read_limits
 from avbench.spec.models import model_fingerprint, resolve_model
 
 
@@ -31,6 +33,11 @@ def test_shipped_name(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("avbench.spec.models.shipped_weights", lambda: model.parent)
     model.rename(model.parent / "target")
     assert resolve_model("avbench:target", Path("/nowhere")) == model.parent / "target"
+
+
+def test_the_shipped_draft_that_is_said_to_have_a_head_has_one() -> None:
+    for name in SHIPPED_WITH_HEAD:
+        assert read_limits(resolve_model(name, Path("/nowhere"))).head
 
 
 def test_a_hub_name_is_not_a_folder(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,41 @@ def test_every_key_arrives(sweep_folder: Path) -> None:
     )
 
 
+def test_every_key_of_a_study_arrives(valid: str, sweep_folder: Path) -> None:
+    arms = "- adaptive: {k: 7, source: head}\n  - adaptive: {k: 5, refit_interval: 25}"
+    text = valid.replace("draft: draft", "draft: dspark\n  method: dspark").replace("- adaptive: 7", arms)
+    Path("x.yaml").write_text(text + "labels: true\nobserve: true\n")
+    spec = read_sweep(Path("x.yaml"))
+    assert spec.pair == Pair(name="target + dspark", target="target", draft="dspark", method="dspark")
+    assert spec.arms[-2:] == (
+        Arm(kind="adaptive", k=7, source="head"),
+        Arm(kind="adaptive", k=5, source="estimator", refit_interval=25),
+    )
+    assert (spec.labels, spec.observe, spec.emulated) == (True, True, False)
+
+
+def test_nested_depth_and_the_emulated_clock_arrive(valid: str, sweep_folder: Path) -> None:
+    text = valid.replace("- adaptive: 7", "- adaptive: {k: 7, depth: nested}")
+    Path("x.yaml").write_text(text + "engine: {clock: emulated, costs: costs.json}\n")
+    spec = read_sweep(Path("x.yaml"))
+    assert spec.arms[-1] == Arm(kind="adaptive", k=7, source="estimator", depth="nested")
+    assert spec.engine == EngineSpec(clock="emulated", costs="costs.json")
+    assert spec.emulated
+
+
+def test_plain_decoding_asks_a_cost_table_for_verification_only(valid: str, sweep_folder: Path) -> None:
+    text = valid.replace("  - fixed: [1, 3]\n  - adaptive: 7\n", "")
+    Path("x.yaml").write_text(text + "engine: {clock: emulated, costs: blocks.json}\n")
+    assert read_sweep(Path("x.yaml")).emulated
+
+
+def test_a_trace_is_a_cost_table(valid: str, sweep_folder: Path) -> None:
+    costs = {"event": "costs", "k": 7, "draft": [[1, 7.0], [8, 14.0]], "verify": [[1, 3.0], [64, 9.0]]}
+    (sweep_folder / "emptyfolder" / "trace.jsonl").write_text(json.dumps(costs) + "\n")
+    Path("x.yaml").write_text(valid + "engine: {clock: emulated, costs: emptyfolder}\n")
+    assert read_sweep(Path("x.yaml")).engine.costs == "emptyfolder"
+
+
 def test_defaults(valid: str, sweep_folder: Path) -> None:
     Path("x.yaml").write_text(valid.replace("passes: 2\n", ""))
     spec = read_sweep(Path("x.yaml"))
@@ -91,6 +127,7 @@ def test_defaults(valid: str, sweep_folder: Path) -> None:
     assert spec.cell == CellProtocol()
     assert spec.workloads[0].sampling == Sampling()
     assert (spec.passes, spec.seed) == (2, 0)
+    assert (spec.labels, spec.observe, spec.emulated) == (False, False, False)
 
 
 def test_plain_decoding_needs_no_draft(valid: str, sweep_folder: Path) -> None:

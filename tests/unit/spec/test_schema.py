@@ -17,19 +17,23 @@ from avbench.spec.schema import SweepFile, json_schema
 from avbench.spec.yaml_loader import SweepLoader
 
 ROOT = Path(__file__).parents[3]
-SWEEPS = sorted((ROOT / "sweeps").glob("*.yaml"))
+SWEEPS = sorted((ROOT / "sweeps").rglob("*.yaml"))
 VALIDATOR = Draft202012Validator(json_schema())
 DOCUMENT: dict[str, Any] = {
     "pair": {"name": "p", "target": "t", "draft": "d", "method": "draft_model", "draft_sampling": "greedy"},
-    "engine": {"kind": "reference", "args": {"dtype": "float32", "n": 3}, "env": {"A": "1"}, "start_timeout": "2m"},
-    "arms": ["none", {"fixed": 3}, {"fixed": [1, 7]}, {"adaptive": 7}, {"adaptive": {"k": 5, "refit_interval": 25}}],
+    "engine": {"kind": "reference", "args": {"dtype": "float32", "n": 3}, "env": {"A": "1"}, "start_timeout": "2m",
+               "clock": "emulated", "costs": "costs.json"},
+    "arms": ["none", {"fixed": 3}, {"fixed": [1, 7]}, {"adaptive": 7}, {"adaptive": {"k": 5, "refit_interval": 25}},
+             {"adaptive": {"k": 5, "source": "head", "depth": "nested"}}],
     "workloads": [{"prompts": "code", "max_tokens": 48, "chat": False, "sampling": {"temperature": 0.5}}],
     "sampling": {"temperature": 1.0, "top_p": 0.9},
     "load": {"concurrency": [1, 8]},
     "passes": 2,
     "cell": {"seconds": "3s", "min_requests": 0, "warmup_seconds": 1.5, "timeout": 60},
+    "labels": True,
+    "observe": False,
     "seed": 0,
-}
+}  # fmt: skip
 
 
 def _reader_accepts(document: object) -> bool:
@@ -71,6 +75,7 @@ VALUES = st.one_of(
     st.sampled_from([0.5, 1.5, -0.25, 100.5, 0.005]),
     st.booleans(),
     st.sampled_from(["", "none", "8", "10s", "0s", "1h30m", "s", "fast", "reference", "vllm", "draft_model", "greedy"]),
+    st.sampled_from(["dspark", "head", "nested", "full", "emulated"]),
     st.sampled_from([[], {}, ["none"], [0], [3], [1, "x"], {"fixed": 3}, {"fixed": []}, {"adaptive": {"k": 3}}]),
     st.sampled_from([{"adaptive": 7, "fixed": 3}, {"temperature": 0.5}, {"schedule": "auto"}, {"k": 0}, {"k": 4}]),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 
@@ -9,7 +10,7 @@ import pytest
 
 from avbench.errors import UsageError
 from avbench.spec.arm import Arm
-from avbench.spec.speculative import config_flag, speculative_config
+from avbench.spec.speculative import config_flag, needed_environment, speculative_config
 from avbench.spec.sweep import Pair
 
 PAIR = Pair(name="p", target="t", draft="org/draft", method="draft_model")
@@ -48,8 +49,28 @@ def test_a_method_without_a_draft_of_its_own_leaves_the_model_out() -> None:
     }
 
 
-def test_a_missing_draft_is_an_error_that_names_arm_and_pair() -> None:
-    pair = Pair(name="lonely", target="t", draft=None, method="draft_model")
+@pytest.mark.parametrize(
+    ("method", "arm", "needed"),
+    [
+        ("draft_model", Arm(kind="none"), {}),
+        ("dspark", Arm(kind="fixed", k=7), {}),
+        ("draft_model", Arm(kind="adaptive", k=7, source="estimator"), {}),
+        ("dspark", Arm(kind="adaptive", k=7, source="estimator"), {"AVBENCH_CONFIDENCE_SOURCE": "estimator"}),
+        ("dspark", Arm(kind="adaptive", k=7, source="head"), {"AVBENCH_CONFIDENCE_SOURCE": "head"}),
+        (
+            "draft_model",
+            Arm(kind="adaptive", k=7, source="estimator", depth="nested"),
+            {"AVBENCH_DEPTH": "nested"},
+        ),
+    ],
+)
+def test_what_the_configuration_has_no_key_for(method: str, arm: Arm, needed: dict[str, str]) -> None:
+    assert needed_environment(dataclasses.replace(PAIR, method=method), arm) == needed
+
+
+@pytest.mark.parametrize("method", ["draft_model", "dspark"])
+def test_a_missing_draft_is_an_error_that_names_arm_and_pair(method: str) -> None:
+    pair = Pair(name="lonely", target="t", draft=None, method=method)
     with pytest.raises(UsageError, match=r"`fixed-2`.*`lonely` names no draft"):
         speculative_config(pair, Arm(kind="fixed", k=2))
 
