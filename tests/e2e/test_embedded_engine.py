@@ -64,6 +64,7 @@ def test_every_cell_is_measured_once(folder: Path) -> None:
 
 
 def test_counters_tell_the_arms_apart(folder: Path) -> None:
+    trimmed = 0
     for record in ResultStore(folder / "results/mini").read_measurements():
         summary, counters = record.summary, record.counters
         assert summary is not None
@@ -77,8 +78,9 @@ def test_counters_tell_the_arms_apart(folder: Path) -> None:
         if record.arm == "fixed-3":
             assert counters.verified == counters.draft_tokens
         else:
-            assert counters.verified < counters.draft_tokens
+            trimmed += counters.draft_tokens - counters.verified
             assert record.estimator_state in ("fresh", "carried")
+    assert trimmed > 0  # over all adaptive cells: a second at one request may well find every draft worth verifying
 
 
 def test_the_estimator_leaves_a_trace(folder: Path) -> None:
